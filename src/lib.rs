@@ -1,0 +1,10 @@
+//! walpost carries a PostgreSQL transactional outbox to Kafka straight from the write-ahead log.
+//!
+//! The binary is the product; the library exists so that tests, benches and the fuzz target can drive the parts.
+//! ARCHITECTURE.md has the map. In short: [`pipeline`] is pure (bytes and acknowledgements in, records and confirmed
+//! positions out), [`postgres`] and [`sink`] are the two ends, [`session`] is the one loop that joins them and
+//! [`supervisor`] the one place that starts it again.
+
+pub mod config;
+pub mod pipeline;
+pub mod postgres;

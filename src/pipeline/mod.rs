@@ -1,0 +1,5 @@
+//! The pure core: no IO, no clock, no async.
+
+pub mod lsn;
+
+pub use lsn::{Lsn, Position};
