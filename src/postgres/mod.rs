@@ -1,0 +1,3 @@
+//! PostgreSQL: the replication connection, ordinary SQL, and the errors of both.
+
+pub mod conninfo;
