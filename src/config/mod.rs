@@ -5,7 +5,10 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
-use crate::{pipeline::outbox::Outbox, postgres::conninfo::ConnInfo};
+use crate::{
+    pipeline::{OnUpdate, outbox::Outbox},
+    postgres::conninfo::ConnInfo,
+};
 
 /// What a run does, with every default filled in.
 #[derive(Clone, Debug)]
@@ -40,17 +43,6 @@ pub struct Config {
     pub kafka: BTreeMap<String, String>,
     /// Where the HTTP surface listens; none switches it off.
     pub http_listen: Option<SocketAddr>,
-}
-
-/// `on_update`: updates, deletes and truncates of an outbox are no events.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnUpdate {
-    /// Say so once a table and go on.
-    #[default]
-    Ignore,
-    /// Stop with an error: the table is not used as an outbox.
-    Halt,
 }
 
 /// `[topics]`: creation of missing topics.

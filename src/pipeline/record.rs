@@ -1,0 +1,72 @@
+//! What a sink receives for an event.
+
+use super::{ledger::Ticket, lsn::Position};
+
+/// Headers that walpost itself sends: `id`, `event_type`, `aggregate_type`, `occurred_at`, `position`,
+/// `idempotency_key`, `traceparent`.
+const FIXED_HEADERS_MAX: usize = 7;
+
+/// An event, ready to send. Everything is borrowed from the frame it came in or from the pipeline's scratch space, so
+/// a sink takes it before the next frame.
+#[derive(Clone, Debug)]
+pub struct Record<'a> {
+    /// The name under which the sink acknowledges it.
+    pub ticket: Ticket,
+    pub position: Position,
+    pub topic: &'a str,
+    /// None: no key.
+    pub key: Option<&'a [u8]>,
+    /// None: a tombstone.
+    pub value: Option<&'a [u8]>,
+    /// Milliseconds since 1970.
+    pub timestamp_ms: i64,
+    pub headers: Headers<'a>,
+}
+
+/// Names and values in the order in which they are sent; a name may stand more than once.
+#[derive(Clone, Debug)]
+pub struct Headers<'a> {
+    fixed: [(&'static str, &'a [u8]); FIXED_HEADERS_MAX],
+    fixed_len: usize,
+    own: &'a [(String, Vec<u8>)],
+}
+
+impl<'a> Headers<'a> {
+    /// `own` are the row's, which follow the fixed ones.
+    pub(super) fn new(own: &'a [(String, Vec<u8>)]) -> Headers<'a> {
+        Headers { fixed: [("", &[]); FIXED_HEADERS_MAX], fixed_len: 0, own }
+    }
+
+    pub(super) fn push(&mut self, name: &'static str, value: &'a [u8]) {
+        self.fixed[self.fixed_len] = (name, value);
+        self.fixed_len += 1;
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        let own: &'a [(String, Vec<u8>)] = self.own;
+        let fixed = self.fixed;
+        fixed.into_iter().take(self.fixed_len).chain(own.iter().map(|(name, value)| (name.as_str(), value.as_slice())))
+    }
+
+    pub fn len(&self) -> usize {
+        self.fixed_len + self.own.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The first value under `name`.
+    pub fn get(&self, name: &str) -> Option<&'a [u8]> {
+        self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+}
+
+impl Record<'_> {
+    /// Topic, key, value and headers, in bytes, and a little for each.
+    pub(super) fn size(topic: &str, key: Option<&[u8]>, value: Option<&[u8]>, headers: &Headers<'_>) -> usize {
+        const OVERHEAD: usize = 64;
+        let headers: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        OVERHEAD + topic.len() + key.map_or(0, <[u8]>::len) + value.map_or(0, <[u8]>::len) + headers
+    }
+}
