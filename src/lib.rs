@@ -5,6 +5,7 @@
 //! positions out), [`postgres`] and [`sink`] are the two ends, [`session`] is the one loop that joins them and
 //! [`supervisor`] the one place that starts it again.
 
+pub mod cli;
 pub mod config;
 pub mod pipeline;
 pub mod postgres;

@@ -1,1 +1,37 @@
-fn main() {}
+//! The walpost binary: from the command line to an exit code.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use walpost::cli::{self, Cli, Exit, logging, output};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(answer) => {
+            // Help and version are answers too; a reader that has gone needs neither.
+            let _ = answer.print();
+            return if answer.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
+        }
+    };
+    if let Err(error) = logging::start(&cli.log) {
+        output::print_error(&error.into());
+        return Exit::Usage.into();
+    }
+    // One thread: the stream is one task, and a second thread only adds wake-ups to it.
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            output::print_error(&anyhow::Error::from(error).context("the runtime cannot start"));
+            return Exit::Failed.into();
+        }
+    };
+    let exit = runtime.block_on(cli::run(cli.command)).unwrap_or_else(|error| {
+        let exit = Exit::of(&error);
+        if exit != Exit::Done {
+            output::print_error(&error);
+        }
+        exit
+    });
+    exit.into()
+}

@@ -1,21 +1,50 @@
 //! The configuration: what was typed (file, variables, flags), then what it means.
 //!
 //! [`Config`] is the meaning: complete, checked, bounds compared with each other. Nothing downstream sees an option
-//! that was left out, or a text that might not parse.
+//! that was left out, or a text that might not parse. What was typed is [`Settings`]: the defaults of the table of
+//! [`keys`], under the file, under the variables, under the flags.
+//!
+//! Refused are unknown keys (with the nearest known one), values that are not built yet (by name), and librdkafka
+//! properties that would break a guarantee. No error and no `Debug` holds a secret.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+mod bounds;
+mod environment;
+mod error;
+mod file;
+mod flags;
+mod identifier;
+mod kafka;
+pub mod keys;
+mod librdkafka;
+mod preset;
+mod resolve;
+mod settings;
+mod show;
+mod suggest;
+mod typed;
+mod value;
+
+use std::{net::SocketAddr, time::Duration};
 
 use crate::{
     pipeline::{OnUpdate, outbox::Outbox},
     postgres::conninfo::ConnInfo,
 };
 
+pub use environment::Environment;
+pub use error::{ConfigError, Origin, Place};
+pub use flags::{FILE_ARGUMENT, Flags};
+pub use identifier::{NAME_BYTES_MAX, NameError, TableName};
+pub use kafka::KafkaProperties;
+pub use settings::Settings;
+
 /// What a run does, with every default filled in.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where the slot is (`database_url`); both connections follow it.
+    /// Where the slot is (`database_url`); both connections follow it. libpq's defaults where the command [needs](Needs)
+    /// no database and none is given.
     pub database: ConnInfo,
-    /// Kafka's `bootstrap.servers` (`brokers`).
+    /// Kafka's `bootstrap.servers` (`brokers`). Empty where the command needs no Kafka and none is given.
     pub brokers: String,
     /// Name of the logical replication slot.
     pub slot: String,
@@ -40,9 +69,31 @@ pub struct Config {
     /// Whether walpost creates missing topics, and how.
     pub topics: Topics,
     /// librdkafka properties as given (`[kafka]`), without those that walpost owns.
-    pub kafka: BTreeMap<String, String>,
+    pub kafka: KafkaProperties,
     /// Where the HTTP surface listens; none switches it off.
     pub http_listen: Option<SocketAddr>,
+}
+
+/// What a command cannot do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    pub database: bool,
+    pub brokers: bool,
+}
+
+impl Needs {
+    pub const NOTHING: Needs = Needs { database: false, brokers: false };
+    pub const DATABASE: Needs = Needs { database: true, brokers: false };
+    pub const KAFKA: Needs = Needs { database: false, brokers: true };
+    pub const BOTH: Needs = Needs { database: true, brokers: true };
+}
+
+impl Config {
+    /// Reads file, variables and flags.
+    pub fn load(flags: &Flags, needs: Needs) -> Result<Config, ConfigError> {
+        let environment = Environment::of_process();
+        Settings::gather(flags, &environment)?.resolve(&environment, needs)
+    }
 }
 
 /// `[topics]`: creation of missing topics.

@@ -1,0 +1,119 @@
+//! The command line: what may be typed, and which command does it.
+//!
+//! A command is a file here with its `Args` and an async `run` that says how it [ended](Exit). To add one: its `mod`
+//! line, its [`Command`] and its arm in [`run`]. A command that reads the configuration flattens
+//! [`Flags`](crate::config::Flags) into its `Args` and calls [`Config::load`](crate::config::Config::load) with what it
+//! needs. What a command answers goes to standard output through [`output`]; logs and errors go to standard error.
+
+mod completions;
+mod config;
+pub mod logging;
+pub mod output;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+use crate::config::{ConfigError, FILE_ARGUMENT};
+
+/// Streams a PostgreSQL transactional outbox from the write-ahead log to Kafka.
+///
+/// Every key of the configuration is a flag, a WALPOST_… variable, and a key of the TOML file that -c names; a flag
+/// prevails over a variable, a variable over the file.
+#[derive(Parser)]
+#[command(
+    name = "walpost",
+    version,
+    max_term_width = 120,
+    after_help = "Exit codes: 0 done, 1 permanent failure, 2 usage or configuration, 3 findings."
+)]
+pub struct Cli {
+    /// Configuration file, in TOML [variable: WALPOST_CONFIG].
+    #[arg(id = FILE_ARGUMENT, short = 'c', long = "config", value_name = "PATH", global = true)]
+    pub config_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub log: logging::Options,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What walpost can do.
+#[derive(Subcommand)]
+pub enum Command {
+    Config(config::Args),
+    Completions(completions::Args),
+}
+
+/// Does what was asked.
+pub async fn run(command: Command) -> anyhow::Result<Exit> {
+    match command {
+        Command::Config(args) => config::run(args).await,
+        Command::Completions(args) => completions::run(args).await,
+    }
+}
+
+/// How a command ended; scripts rely on the numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// All is well.
+    Done = 0,
+    /// It failed, and would fail again.
+    Failed = 1,
+    /// The command line or the configuration is wrong.
+    Usage = 2,
+    /// It looked, and found something to mend.
+    Findings = 3,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}
+
+impl Exit {
+    /// What an error that ended a command means for the process. A reader who has seen enough (`walpost … | head -1`)
+    /// is no failure.
+    pub fn of(error: &anyhow::Error) -> Exit {
+        if error.is::<output::Closed>() {
+            Exit::Done
+        } else if error.is::<ConfigError>() {
+            Exit::Usage
+        } else {
+            Exit::Failed
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_file_may_be_named_before_and_behind_the_command() {
+        for line in [
+            ["walpost", "-c", "w.toml", "config", "show"],
+            ["walpost", "config", "-c", "w.toml", "show"],
+            ["walpost", "config", "show", "--config", "w.toml"],
+        ] {
+            let cli = Cli::try_parse_from(line).unwrap();
+            let Command::Config(args) = cli.command else { panic!("{line:?}") };
+            assert_eq!(args.flags().file(), Some("w.toml".as_ref()), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn errors_decide_the_exit_code() {
+        let missing = ConfigError::Missing { path: "brokers", flag: String::new(), variable: String::new() };
+        assert_eq!(Exit::of(&anyhow::Error::from(missing).context("while starting")), Exit::Usage);
+        assert_eq!(Exit::of(&anyhow::Error::from(output::Closed)), Exit::Done);
+        assert_eq!(Exit::of(&anyhow::anyhow!("no")), Exit::Failed);
+    }
+}

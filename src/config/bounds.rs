@@ -1,0 +1,51 @@
+//! Bounds compared with each other: none may promise what another forbids.
+
+use super::{Config, kafka::KafkaProperties};
+
+/// Two keys that contradict each other: which one to name, and why.
+pub(super) struct Contradiction {
+    pub(super) path: &'static str,
+    pub(super) problem: String,
+}
+
+/// Refuses what contradicts, and lowers what librdkafka's queue could not hold.
+pub(super) fn compare(mut config: Config) -> Result<Config, Contradiction> {
+    if config.confirm_interval.is_zero() {
+        return Err(Contradiction {
+            path: "confirm_interval",
+            problem: "this must be above 0, as in \"20ms\"".to_owned(),
+        });
+    }
+    if config.confirm_interval > config.status_interval {
+        let problem = format!(
+            "{} is above the status_interval of {}; a moving position must not be confirmed less often than a resting one",
+            humantime::format_duration(config.confirm_interval),
+            humantime::format_duration(config.status_interval)
+        );
+        return Err(Contradiction { path: "confirm_interval", problem });
+    }
+    if config.in_flight_bytes == 0 {
+        return Err(Contradiction {
+            path: "in_flight_bytes",
+            problem: "this must be above 0, as in \"16MiB\"".to_owned(),
+        });
+    }
+    // A queue of 0 messages has no bound.
+    if let Some(queue) = limit(&config.kafka, "queue.buffering.max.messages").filter(|queue| *queue > 0)
+        && config.in_flight_records > queue
+    {
+        tracing::info!("in_flight_records lowered to queue.buffering.max.messages, {queue}");
+        config.in_flight_records = queue;
+    }
+    if let Some(queue) = limit(&config.kafka, "queue.buffering.max.kbytes").and_then(|kbytes| kbytes.checked_mul(1024))
+        && config.in_flight_bytes > queue
+    {
+        tracing::info!("in_flight_bytes lowered to queue.buffering.max.kbytes, {queue} bytes");
+        config.in_flight_bytes = queue;
+    }
+    Ok(config)
+}
+
+fn limit(kafka: &KafkaProperties, name: &str) -> Option<usize> {
+    kafka.get(name)?.trim().parse().ok()
+}

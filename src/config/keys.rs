@@ -1,0 +1,200 @@
+//! Every key of the configuration, in one table.
+//!
+//! The flags, the `WALPOST_…` variables, the refusal of unknown keys and of values that are not built, `config show`
+//! and the reference page are all made from [`KEYS`]. A key is added here, and read where the values get their types
+//! (`typed.rs`).
+
+use toml::Value;
+
+/// One key of the configuration.
+#[derive(Debug)]
+pub struct Key {
+    /// Path in the file: `slot`, or `route.topic` for `topic` in `[route]`.
+    pub path: &'static str,
+    /// What its value is.
+    pub kind: Kind,
+    /// What holds when nobody gives it.
+    pub default: Option<&'static str>,
+    /// Whether an `[[outbox]]` may have its own.
+    pub per_outbox: bool,
+    /// One line for `--help` and the reference page.
+    pub help: &'static str,
+}
+
+/// What the value of a key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Text,
+    /// A text that is never printed.
+    Secret,
+    /// The path of a file that holds a secret.
+    SecretFile,
+    /// `20ms`, `5s`, `7d`.
+    Duration,
+    /// Bytes: `16777216` or `16MiB`.
+    Size,
+    Count,
+    Boolean,
+    /// One of a few words. The planned ones are refused by name.
+    Choice {
+        built: &'static [&'static str],
+        planned: &'static [&'static str],
+    },
+    /// `[columns]`: walpost's name = the table's.
+    Columns,
+    /// `[kafka]`: librdkafka's properties.
+    Properties,
+    /// `[[outbox]]`: a list of tables, in the file only.
+    Outboxes,
+}
+
+/// The parts of an event that `[columns]` may map.
+pub const COLUMNS: &[&str] = &[
+    "id",
+    "aggregate_id",
+    "payload",
+    "aggregate_type",
+    "event_type",
+    "headers",
+    "destination",
+    "idempotency_key",
+    "occurred_at",
+    "traceparent",
+];
+
+/// All keys, in the order in which they are shown.
+pub const KEYS: &[Key] = &[
+    key("database_url", Kind::Secret, None, "PostgreSQL, as a URL or in libpq's keywords"),
+    key("database_url_file", Kind::SecretFile, None, "File that holds database_url"),
+    key("brokers", Kind::Text, None, "Kafka brokers, host:port joined by commas"),
+    key("slot", Kind::Text, Some("walpost"), "Logical replication slot"),
+    key("publication", Kind::Text, Some("walpost"), "Publication, as the catalog holds its name"),
+    outbox_key("table", Kind::Text, Some("walpost.outbox"), "Outbox table, as SQL writes its name"),
+    outbox_key("preset", choice(&["walpost", "debezium"], &["destination", "status"]), Some("walpost"), "Column names"),
+    key("format", choice(&["native"], &["debezium", "cloudevents"]), Some("native"), "Shape of the records"),
+    key("delivery", choice(&["at_least_once"], &["exactly_once"]), Some("at_least_once"), "Delivery guarantee"),
+    key("snapshot", choice(&["never"], &["initial"]), Some("never"), "Rows that are older than the slot"),
+    key("on_poison", choice(&["halt"], &["park", "dead_letter"]), Some("halt"), "An event that can never be delivered"),
+    key("on_slot_loss", choice(&["halt"], &["recover"]), Some("halt"), "A slot that is gone or invalidated"),
+    key("on_update", choice(&["ignore", "halt"], &[]), Some("ignore"), "Update, delete or truncate of an outbox"),
+    key("after_publish", choice(&["keep"], &["mark", "delete"]), Some("keep"), "Rows that are published"),
+    key("confirm_interval", Kind::Duration, Some("20ms"), "How often a moving position is confirmed"),
+    key("status_interval", Kind::Duration, Some("10s"), "How often a resting position is confirmed"),
+    key("shutdown_grace", Kind::Duration, Some("10s"), "How long a clean stop may deliver"),
+    key("in_flight_records", Kind::Count, Some("3000"), "Most records that Kafka has not acknowledged"),
+    key("in_flight_bytes", Kind::Size, Some("16MiB"), "Most bytes that Kafka has not acknowledged"),
+    outbox_key("columns", Kind::Columns, None, "Column of the table for a part of the event"),
+    outbox_key("route.topic", Kind::Text, Some("outbox.event.${aggregate_type}"), "Topic, with columns in ${…}"),
+    key("route.unknown_topic_timeout", Kind::Duration, Some("60s"), "How long a topic may be unknown to Kafka"),
+    outbox_key("record.timestamp", choice(&["commit", "column"], &[]), Some("commit"), "Timestamp of the records"),
+    key("topics.create", Kind::Boolean, Some("false"), "Create missing topics"),
+    key("topics.partitions", Kind::Count, None, "Partitions of a created topic"),
+    key("topics.replication", Kind::Count, None, "Replicas of a created topic"),
+    key("kafka", Kind::Properties, None, "Property of librdkafka"),
+    key("http.listen", Kind::Text, Some("127.0.0.1:9464"), "Address of metrics and health, or off"),
+    key("outbox", Kind::Outboxes, None, "Several outboxes, each with its own table"),
+];
+
+const fn key(path: &'static str, kind: Kind, default: Option<&'static str>, help: &'static str) -> Key {
+    Key { path, kind, default, per_outbox: false, help }
+}
+
+const fn outbox_key(path: &'static str, kind: Kind, default: Option<&'static str>, help: &'static str) -> Key {
+    Key { path, kind, default, per_outbox: true, help }
+}
+
+const fn choice(built: &'static [&'static str], planned: &'static [&'static str]) -> Kind {
+    Kind::Choice { built, planned }
+}
+
+impl Key {
+    /// The key at a path, if there is one.
+    pub fn find(path: &str) -> Option<&'static Key> {
+        KEYS.iter().find(|key| key.path == path)
+    }
+
+    /// The key that a path belongs to: its own, or its section's.
+    pub(super) fn of(path: &str) -> Option<&'static Key> {
+        Key::find(path).or_else(|| Key::find(path.split_once('.')?.0).filter(|key| key.kind.is_section()))
+    }
+
+    /// Name of the flag without its hyphens; none for what only a file can say.
+    pub fn flag(&self) -> Option<String> {
+        match self.kind {
+            Kind::Outboxes => None,
+            Kind::Columns => Some("column".to_owned()),
+            Kind::Text
+            | Kind::Secret
+            | Kind::SecretFile
+            | Kind::Duration
+            | Kind::Size
+            | Kind::Count
+            | Kind::Boolean
+            | Kind::Choice { .. }
+            | Kind::Properties => Some(self.path.replace(['.', '_'], "-")),
+        }
+    }
+
+    /// Name of the variable. For a section it is the start of the names, to be followed by `_` and the member.
+    pub fn variable(&self) -> String {
+        format!("WALPOST_{}", self.path.replace('.', "_").to_uppercase())
+    }
+}
+
+impl Kind {
+    /// Whether the value is a section whose members are given one by one.
+    pub(super) fn is_section(self) -> bool {
+        matches!(self, Kind::Columns | Kind::Properties)
+    }
+
+    /// A variable's, flag's or default's text, typed as a file would have it. A text that does not fit stays one, so
+    /// that the reader of the key says what is wrong with it.
+    pub(super) fn typed(self, text: &str) -> Value {
+        let typed = match self {
+            Kind::Boolean => text.parse().ok().map(Value::Boolean),
+            Kind::Count | Kind::Size => text.parse().ok().map(Value::Integer),
+            Kind::Text
+            | Kind::Secret
+            | Kind::SecretFile
+            | Kind::Duration
+            | Kind::Choice { .. }
+            | Kind::Columns
+            | Kind::Properties
+            | Kind::Outboxes => None,
+        };
+        typed.unwrap_or_else(|| Value::String(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn paths_flags_and_variables_are_unique() {
+        let distinct = |names: Vec<String>| names.iter().collect::<BTreeSet<_>>().len();
+        assert_eq!(distinct(KEYS.iter().map(|key| key.path.to_owned()).collect()), KEYS.len());
+        assert_eq!(distinct(KEYS.iter().map(Key::variable).collect()), KEYS.len());
+        assert_eq!(distinct(KEYS.iter().filter_map(Key::flag).collect()), KEYS.len() - 1);
+    }
+
+    #[test]
+    fn names_follow_the_path() {
+        let topic = Key::find("route.topic").unwrap();
+        assert_eq!(topic.flag().unwrap(), "route-topic");
+        assert_eq!(topic.variable(), "WALPOST_ROUTE_TOPIC");
+        assert_eq!(Key::find("confirm_interval").unwrap().flag().unwrap(), "confirm-interval");
+        assert_eq!(Key::find("columns").unwrap().flag().unwrap(), "column");
+    }
+
+    #[test]
+    fn the_default_of_a_choice_is_built() {
+        for key in KEYS {
+            if let (Kind::Choice { built, .. }, Some(default)) = (key.kind, key.default) {
+                assert!(built.contains(&default), "{}", key.path);
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! From what was typed to what it means.
+
+use std::{collections::BTreeSet, path::Path};
+
+use secrecy::{ExposeSecret, SecretString};
+use toml::Value;
+
+use crate::{pipeline::outbox, postgres::conninfo::ConnInfo};
+
+use super::{
+    Config, ConfigError, Environment, Needs, Settings, Topics,
+    bounds::{self, Contradiction},
+    kafka::{self, KafkaProperties, Verdict},
+    keys::Key,
+    typed::{Outbox, Typed},
+};
+
+impl Settings {
+    /// The meaning of the settings, for a command that needs this much of it.
+    pub fn resolve(&self, environment: &Environment, needs: Needs) -> Result<Config, ConfigError> {
+        let typed: Typed = serde_path_to_error::deserialize(Value::Table(self.table()))
+            .map_err(|error| self.refuse(&error.path().to_string(), error.inner().message()))?;
+        let config = Config {
+            database: self.database(&typed, environment, needs)?,
+            brokers: self.brokers(&typed, needs)?,
+            slot: self.slot(&typed)?,
+            kafka: self.kafka(&typed)?,
+            outboxes: self.distinct(typed.outbox)?,
+            publication: typed.publication,
+            on_update: typed.on_update,
+            confirm_interval: typed.confirm_interval,
+            status_interval: typed.status_interval,
+            shutdown_grace: typed.shutdown_grace,
+            in_flight_records: typed.in_flight_records,
+            in_flight_bytes: typed.in_flight_bytes,
+            unknown_topic_timeout: typed.route.unknown_topic_timeout,
+            topics: Topics {
+                create: typed.topics.create,
+                partitions: typed.topics.partitions,
+                replication: typed.topics.replication,
+            },
+            http_listen: typed.http.listen,
+        };
+        bounds::compare(config).map_err(|Contradiction { path, problem }| self.refuse(path, problem))
+    }
+
+    fn database(&self, typed: &Typed, _: &Environment, needs: Needs) -> Result<ConnInfo, ConfigError> {
+        let _url = match (&typed.database_url, &typed.database_url_file) {
+            (Some(url), _) => url.expose_secret().to_owned(),
+            (None, Some(file)) => self.secret("database_url_file", file)?.expose_secret().to_owned(),
+            (None, None) if needs.database => return Err(missing("database_url")),
+            (None, None) => String::new(),
+        };
+        Ok(ConnInfo {})
+    }
+
+    fn brokers(&self, typed: &Typed, needs: Needs) -> Result<String, ConfigError> {
+        match &typed.brokers {
+            Some(brokers) if brokers.split(',').any(|broker| broker.trim().is_empty()) => {
+                Err(self.refuse("brokers", "an entry of the list is empty; write host:port joined by commas"))
+            }
+            Some(brokers) => Ok(brokers.clone()),
+            None if needs.brokers => Err(missing("brokers")),
+            None => Ok(String::new()),
+        }
+    }
+
+    fn slot(&self, typed: &Typed) -> Result<String, ConfigError> {
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        if typed.slot.len() > 63 || !typed.slot.chars().all(allowed) {
+            let problem = format!("{:?} is no slot; PostgreSQL takes up to 63 of a-z, 0-9 and _", typed.slot);
+            return Err(self.refuse("slot", problem));
+        }
+        Ok(typed.slot.clone())
+    }
+
+    fn kafka(&self, typed: &Typed) -> Result<KafkaProperties, ConfigError> {
+        let mut properties = Vec::new();
+        for (name, text) in &typed.kafka {
+            let path = format!("kafka.{name}");
+            let (name, value) = match kafka::held_by_file(name) {
+                Some(secret) => (secret, self.secret(&path, text)?.expose_secret().to_owned()),
+                None => (name.as_str(), text.clone()),
+            };
+            let refuse = |problem| self.refuse(&path, problem);
+            match kafka::judge(name, &value, typed.brokers.as_deref()).map_err(refuse)? {
+                Verdict::Owned => {}
+                Verdict::Pass => {
+                    kafka::check(name, &value).map_err(refuse)?;
+                    properties.push((name.to_owned(), value));
+                }
+            }
+        }
+        Ok(properties.into_iter().collect())
+    }
+
+    fn distinct(&self, outboxes: Vec<Outbox>) -> Result<Vec<outbox::Outbox>, ConfigError> {
+        let mut seen = BTreeSet::new();
+        for (index, outbox) in outboxes.iter().enumerate() {
+            if !seen.insert(&outbox.table) {
+                return Err(self.refuse(&format!("outbox[{index}].table"), "another [[outbox]] has this table already"));
+            }
+        }
+        Ok(outboxes.into_iter().map(Outbox::resolve).collect())
+    }
+
+    /// What a file holds, without the newline at its end.
+    fn secret(&self, path: &str, file: &str) -> Result<SecretString, ConfigError> {
+        let file = Path::new(file);
+        let unreadable = |source| ConfigError::SecretFile { place: self.place(path), file: file.to_owned(), source };
+        let text = std::fs::read_to_string(file).map_err(unreadable)?;
+        let line = text.strip_suffix('\n').unwrap_or(&text);
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        if line.is_empty() {
+            return Err(self.refuse(path, format!("the file {} is empty", file.display())));
+        }
+        Ok(line.into())
+    }
+}
+
+impl Outbox {
+    fn resolve(self) -> outbox::Outbox {
+        outbox::Outbox {
+            schema: self.table.schema,
+            table: self.table.table,
+            columns: self.columns.over(self.preset),
+            topic: self.route.topic,
+            timestamp: self.record.timestamp,
+        }
+    }
+}
+
+fn missing(path: &'static str) -> ConfigError {
+    let key = Key::find(path).expect("the callers name keys of the table");
+    let flag = key.flag().expect("the callers name keys that are flags");
+    ConfigError::Missing { path, flag: format!("--{flag}"), variable: key.variable() }
+}

@@ -1,0 +1,98 @@
+//! The settings as people may see them: complete, with origins, without secrets.
+
+use std::fmt::Write;
+
+use toml::{Table, Value};
+
+use super::{
+    Settings,
+    file::insert_missing,
+    kafka,
+    keys::{KEYS, Kind},
+    settings::Entry,
+};
+
+/// What stands for a secret.
+const HIDDEN: &str = "***";
+
+/// Column of the comments, where the line is shorter.
+const COMMENT_AT: usize = 48;
+
+impl Settings {
+    /// A configuration file that means the same, each line with its origin.
+    pub fn to_toml(&self) -> String {
+        let mut text = String::new();
+        let mut section = "";
+        for key in KEYS {
+            if key.kind == Kind::Outboxes {
+                continue;
+            }
+            let own = match (key.kind.is_section(), key.path.split_once('.')) {
+                (true, _) => key.path,
+                (false, Some((section, _))) => section,
+                (false, None) => "",
+            };
+            if own != section {
+                section = own;
+                push(&mut text, format_args!("\n[{section}]\n"));
+            }
+            let name = key.path.strip_prefix(section).map_or(key.path, |name| name.trim_start_matches('.'));
+            if key.kind.is_section() {
+                for (member, path, entry) in self.members(key.path) {
+                    push_entry(&mut text, &quoted(member), path, entry);
+                }
+            } else if let Some(entry) = self.entries.get(key.path) {
+                push_entry(&mut text, name, key.path, entry);
+            } else {
+                push(&mut text, format_args!("# {name} is not set\n"));
+            }
+        }
+        for outbox in self.outboxes() {
+            push_outbox(&mut text, outbox);
+        }
+        text
+    }
+
+    /// The same as JSON, without the origins.
+    pub fn to_json(&self) -> serde_json::Result<String> {
+        let mut table = Table::new();
+        for (path, entry) in &self.entries {
+            insert_missing(&mut table, path, shown(path, &entry.value));
+        }
+        serde_json::to_string_pretty(&table)
+    }
+
+    fn members(&self, section: &str) -> impl Iterator<Item = (&str, &str, &Entry)> {
+        self.entries.iter().filter_map(move |(path, entry)| {
+            let member = path.strip_prefix(section)?.strip_prefix('.')?;
+            Some((member, path.as_str(), entry))
+        })
+    }
+}
+
+fn push_entry(text: &mut String, name: &str, path: &str, entry: &Entry) {
+    let line = format!("{name} = {}", shown(path, &entry.value));
+    push(text, format_args!("{line:<COMMENT_AT$} # {}\n", entry.origin));
+}
+
+fn push_outbox(text: &mut String, outbox: &Value) {
+    push(text, format_args!("\n[[outbox]]\n"));
+    for (name, value) in outbox.as_table().into_iter().flatten() {
+        push(text, format_args!("{} = {value}\n", quoted(name)));
+    }
+}
+
+fn shown(path: &str, value: &Value) -> Value {
+    let secret = path == "database_url" || path.strip_prefix("kafka.").is_some_and(kafka::is_secret);
+    if secret { Value::from(HIDDEN) } else { value.clone() }
+}
+
+/// A name that TOML takes as one, dots and all.
+fn quoted(name: &str) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if name.chars().all(bare) { name.to_owned() } else { Value::from(name).to_string() }
+}
+
+fn push(text: &mut String, line: std::fmt::Arguments<'_>) {
+    text.write_fmt(line).expect("a String takes any text");
+}

@@ -1,0 +1,93 @@
+//! The keys with their types: what was typed, parsed, but not yet compared.
+//!
+//! Keys that have only one value so far (`format`, `snapshot`, …) are absent: other values are refused before.
+
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+
+use secrecy::SecretString;
+use serde::Deserialize;
+
+use crate::pipeline::{OnUpdate, outbox::Timestamp, template::Template};
+
+use super::{
+    identifier::TableName,
+    preset::{ColumnNames, Preset},
+    value,
+};
+
+#[derive(Deserialize)]
+pub(super) struct Typed {
+    #[serde(default, deserialize_with = "value::secret")]
+    pub(super) database_url: Option<SecretString>,
+    #[serde(default, deserialize_with = "value::optional_text")]
+    pub(super) database_url_file: Option<String>,
+    #[serde(default, deserialize_with = "value::optional_text")]
+    pub(super) brokers: Option<String>,
+    #[serde(deserialize_with = "value::text")]
+    pub(super) slot: String,
+    #[serde(deserialize_with = "value::name")]
+    pub(super) publication: String,
+    pub(super) on_update: OnUpdate,
+    #[serde(deserialize_with = "value::duration")]
+    pub(super) confirm_interval: Duration,
+    #[serde(deserialize_with = "value::duration")]
+    pub(super) status_interval: Duration,
+    #[serde(deserialize_with = "value::duration")]
+    pub(super) shutdown_grace: Duration,
+    #[serde(deserialize_with = "value::count")]
+    pub(super) in_flight_records: usize,
+    #[serde(deserialize_with = "value::size")]
+    pub(super) in_flight_bytes: usize,
+    pub(super) route: Route,
+    pub(super) topics: Topics,
+    #[serde(default, deserialize_with = "value::properties")]
+    pub(super) kafka: BTreeMap<String, String>,
+    pub(super) http: Http,
+    /// Each with what it takes from the top level, which is the only one where no `[[outbox]]` is given.
+    pub(super) outbox: Vec<Outbox>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Route {
+    #[serde(deserialize_with = "value::duration")]
+    pub(super) unknown_topic_timeout: Duration,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Topics {
+    #[serde(deserialize_with = "value::boolean")]
+    pub(super) create: bool,
+    #[serde(default, deserialize_with = "value::optional_count")]
+    pub(super) partitions: Option<i32>,
+    #[serde(default, deserialize_with = "value::optional_count")]
+    pub(super) replication: Option<i32>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Http {
+    #[serde(deserialize_with = "value::listen")]
+    pub(super) listen: Option<SocketAddr>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Outbox {
+    #[serde(deserialize_with = "value::table")]
+    pub(super) table: TableName,
+    pub(super) preset: Preset,
+    #[serde(default)]
+    pub(super) columns: ColumnNames,
+    pub(super) route: OutboxRoute,
+    pub(super) record: Record,
+}
+
+#[derive(Deserialize)]
+pub(super) struct OutboxRoute {
+    #[serde(deserialize_with = "value::template")]
+    pub(super) topic: Template,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Record {
+    #[serde(deserialize_with = "value::timestamp")]
+    pub(super) timestamp: Timestamp,
+}
