@@ -9,3 +9,4 @@ pub mod cli;
 pub mod config;
 pub mod pipeline;
 pub mod postgres;
+pub mod sink;

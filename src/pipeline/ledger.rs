@@ -38,7 +38,10 @@ pub struct Ledger {
     first: Ticket,
     /// Ended transactions that are not confirmed, in commit order.
     commits: VecDeque<Commit>,
-    open: bool,
+    /// The open transaction's first ticket.
+    open: Option<Ticket>,
+    /// Commit times of transactions with records, confirmed since they were last taken.
+    completed: Vec<PgTime>,
     bytes: usize,
     outstanding: usize,
     confirmed: Lsn,
@@ -49,7 +52,8 @@ struct Commit {
     /// The ticket after the transaction's last record.
     after: Ticket,
     end_lsn: Lsn,
-    time: PgTime,
+    /// None: the transaction had no records.
+    time: Option<PgTime>,
 }
 
 impl Ledger {
@@ -61,7 +65,8 @@ impl Ledger {
             records: VecDeque::new(),
             first: Ticket(0),
             commits: VecDeque::new(),
-            open: false,
+            open: None,
+            completed: Vec::new(),
             bytes: 0,
             outstanding: 0,
             confirmed: start,
@@ -80,7 +85,7 @@ impl Ledger {
 
     /// Nothing is open, outstanding or unconfirmed.
     pub fn is_idle(&self) -> bool {
-        !self.open && self.records.is_empty() && self.commits.is_empty()
+        self.open.is_none() && self.records.is_empty() && self.commits.is_empty()
     }
 
     /// Records sent and not acknowledged.
@@ -93,19 +98,24 @@ impl Ledger {
         self.bytes
     }
 
-    /// Commit time of the oldest ended transaction that is not confirmed.
+    /// Commit time of the oldest ended transaction with records that is not confirmed.
     pub fn oldest_unconfirmed(&self) -> Option<PgTime> {
-        self.commits.front().map(|commit| commit.time)
+        self.commits.iter().find_map(|commit| commit.time)
+    }
+
+    /// Commit times of the transactions with records that were confirmed since the last call.
+    pub fn take_completed(&mut self) -> std::vec::Drain<'_, PgTime> {
+        self.completed.drain(..)
     }
 
     pub fn begin(&mut self) {
-        assert!(!self.open, "a transaction inside a transaction");
-        self.open = true;
+        let outer = self.open.replace(self.next());
+        assert!(outer.is_none(), "a transaction inside a transaction");
     }
 
     /// Takes a record of `bytes` into flight.
     pub fn send(&mut self, bytes: usize) -> Ticket {
-        assert!(self.open, "a record outside a transaction");
+        assert!(self.open.is_some(), "a record outside a transaction");
         let ticket = self.next();
         let bytes = u32::try_from(bytes.max(1)).expect("PostgreSQL's rows stay below 1 GiB");
         self.records.push_back(bytes);
@@ -116,9 +126,9 @@ impl Ledger {
 
     /// The open transaction ended at `end_lsn`.
     pub fn commit(&mut self, end_lsn: Lsn, time: PgTime) {
-        assert!(self.open, "a commit outside a transaction");
-        self.open = false;
+        let first = self.open.take().expect("a commit is inside a transaction");
         let after = self.next();
+        let time = (after > first).then_some(time);
         match self.commits.back_mut() {
             // Without records of its own it is done when the one before it is: the queue stays as short as the span.
             Some(last) if last.after == after => last.end_lsn = end_lsn,
@@ -161,6 +171,7 @@ impl Ledger {
         {
             assert!(commit.end_lsn >= self.confirmed, "the confirmed position would go back");
             self.confirmed = commit.end_lsn;
+            self.completed.extend(commit.time);
             self.commits.pop_front();
         }
     }

@@ -171,6 +171,16 @@ impl Pipeline {
         self.ledger.has_room()
     }
 
+    /// Commit time of the oldest transaction that is not confirmed, the open one included.
+    pub fn oldest_unconfirmed(&self) -> Option<PgTime> {
+        self.ledger.oldest_unconfirmed().or(self.transaction.map(|open| open.begin.commit_time))
+    }
+
+    /// Commit times of the transactions with records that were confirmed since the last call.
+    pub fn take_completed(&mut self) -> std::vec::Drain<'_, PgTime> {
+        self.ledger.take_completed()
+    }
+
     /// What is in flight.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger

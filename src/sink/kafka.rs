@@ -1,0 +1,426 @@
+//! Kafka: an idempotent producer that waits for all in-sync replicas.
+//!
+//! The sink keeps no state of its own that outlives a session. Trouble that Kafka calls retriable stays inside
+//! librdkafka, which tries for ever (`message.timeout.ms = 0`) while the pipeline runs out of room; anything else ends
+//! the session with an [`Error`] that says whether another session can mend it.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    time::{Duration, Instant},
+};
+
+use rdkafka::{
+    ClientConfig,
+    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
+    client::DefaultClientContext,
+    error::RDKafkaErrorCode as Code,
+};
+use tokio::task::JoinHandle;
+
+pub use super::librdkafka::NewProducerError;
+use super::librdkafka::{Event, Failure, Producer, TopicId};
+use crate::{
+    config::{Config, Topics},
+    pipeline::{Position, Record, Ticket},
+};
+
+/// A record that Kafka refuses for good, a right that is missing, or a producer that is of no more use.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(
+        "kafka rejected {event} for good: {reason} ({size} bytes of key and value, limit {limit}); nothing from that event \
+         on is confirmed: mend the event's topic or the limit and start walpost again", size = event.size
+    )]
+    Rejected { event: Box<Undelivered>, limit: String, reason: String },
+    #[error(
+        "kafka has had no topic for {event} in {waited:?}; create it, or set topics.create = true \
+         (route.unknown_topic_timeout says how long to wait)"
+    )]
+    UnknownTopic { event: Box<Undelivered>, waited: Duration, timeout: Duration },
+    #[error("kafka principal {principal} lacks the right {right}, its events are kept until it is given: {reason}")]
+    Unauthorized { principal: String, right: String, reason: String },
+    #[error("topic {topic} could not be created: {reason}")]
+    CreateTopic { topic: String, reason: String, rejected: bool },
+    #[error("the kafka producer is of no more use, a new one continues from the slot: {reason}")]
+    Fatal { reason: String },
+    #[error("kafka did not take {event}: {reason}")]
+    Failed { event: Box<Undelivered>, reason: String },
+    #[error(transparent)]
+    NewProducer(#[from] NewProducerError),
+    #[error("the kafka producer's events cannot be awaited")]
+    Events(#[from] std::io::Error),
+}
+
+/// What identifies a record that was not delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undelivered {
+    pub id: String,
+    pub position: String,
+    pub topic: String,
+    /// Key and value, in bytes.
+    pub size: usize,
+}
+
+impl fmt::Display for Undelivered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "event {} at position {} for topic {}", self.id, self.position, self.topic)
+    }
+}
+
+impl Error {
+    /// Whether a new session would meet the same end.
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            Error::Rejected { .. } | Error::NewProducer(_) => true,
+            Error::CreateTopic { rejected, .. } => *rejected,
+            Error::UnknownTopic { waited, timeout, .. } => waited >= timeout,
+            Error::Unauthorized { .. } | Error::Fatal { .. } | Error::Failed { .. } | Error::Events(_) => false,
+        }
+    }
+}
+
+/// The producer of one session.
+#[derive(Debug)]
+pub struct Kafka {
+    producer: Producer,
+    ids: HashMap<String, TopicId>,
+    topics: Vec<Topic>,
+    create: Option<Creator>,
+    /// A record whose topic is being created. Nothing is sent past it.
+    held: Option<Held>,
+    rules: Rules,
+    last_error: Option<String>,
+}
+
+/// A topic that records went to.
+#[derive(Debug)]
+pub struct Topic {
+    pub name: String,
+    /// Records that Kafka has for good.
+    pub delivered: u64,
+    /// When it was opened or last took a record: how long it may have been unknown.
+    known: Instant,
+}
+
+/// What is needed to say why a record failed.
+#[derive(Debug)]
+struct Rules {
+    principal: String,
+    message_bytes_max: String,
+    unknown_topic_timeout: Duration,
+}
+
+impl Kafka {
+    pub fn new(config: &Config) -> Result<Kafka, Error> {
+        let properties = properties(config);
+        let producer = Producer::new(properties.iter().map(|(name, value)| (name.as_str(), value.as_str())))?;
+        Ok(Kafka {
+            producer,
+            ids: HashMap::new(),
+            topics: Vec::new(),
+            create: config.topics.create.then(|| Creator::new(config)),
+            held: None,
+            rules: Rules {
+                principal: principal(&config.kafka),
+                message_bytes_max: config.kafka.get("message.max.bytes").map_or("1000000", String::as_str).to_owned(),
+                unknown_topic_timeout: config.unknown_topic_timeout,
+            },
+            last_error: None,
+        })
+    }
+
+    /// Sends a record, or holds it while its topic is created: then nothing else may be sent until
+    /// [`Kafka::is_holding`] is false again.
+    pub fn send(&mut self, record: &Record<'_>) -> Result<(), Error> {
+        let topic = match self.ids.get(record.topic) {
+            Some(topic) => *topic,
+            None => match &self.create {
+                Some(creator) => {
+                    self.held = Some(Held { record: OwnedRecord::new(record), topic: creator.create(record.topic) });
+                    return Ok(());
+                }
+                None => self.open(record.topic),
+            },
+        };
+        self.produce(topic, record)
+    }
+
+    /// A record waits for its topic.
+    pub fn is_holding(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Waits until [`Kafka::poll`] has something to do. Cancel safe.
+    pub async fn ready(&mut self) -> Result<(), Error> {
+        let Some(held) = &mut self.held else {
+            return Ok(self.producer.ready().await?);
+        };
+        tokio::select! {
+            ready = self.producer.ready() => Ok(ready?),
+            created = &mut held.topic => {
+                created.expect("creating a topic does not panic")?;
+                let Held { record, .. } = self.held.take().expect("a record is held");
+                let topic = self.open(&record.topic);
+                record.lend(|record| self.produce(topic, record))
+            }
+        }
+    }
+
+    /// Takes the reports that are there.
+    pub fn poll(&mut self, mut acknowledge: impl FnMut(Ticket)) -> Result<(), Error> {
+        let Kafka { producer, topics, rules, last_error, .. } = self;
+        let now = Instant::now();
+        producer.poll(|event| match event {
+            Event::Delivered(ticket, id) => {
+                let topic = &mut topics[id.index()];
+                topic.delivered += 1;
+                topic.known = now;
+                acknowledge(ticket);
+                *last_error = None;
+                Ok(())
+            }
+            Event::Failed(failure) => {
+                let known = topics.iter().find(|topic| topic.name == failure.topic).map_or(now, |topic| topic.known);
+                Err(rules.undelivered(&failure, now - known))
+            }
+            Event::Error { code, fatal, text } => {
+                if fatal {
+                    return Err(rules.fatal(code, text));
+                }
+                tracing::warn!(%code, "kafka: {text}");
+                *last_error = Some(text.to_owned());
+                Ok(())
+            }
+            Event::Log { level, text } => {
+                log(level, text);
+                Ok(())
+            }
+        })
+    }
+
+    /// The topics of this session.
+    pub fn topics(&self) -> &[Topic] {
+        &self.topics
+    }
+
+    /// What Kafka last complained of, if nothing was delivered since.
+    pub fn last_error(&self) -> Option<&str> {
+        self.last_error.as_deref()
+    }
+
+    fn open(&mut self, name: &str) -> TopicId {
+        let id = self.producer.topic(name);
+        self.ids.insert(name.to_owned(), id);
+        self.topics.push(Topic { name: name.to_owned(), delivered: 0, known: Instant::now() });
+        id
+    }
+
+    fn produce(&self, topic: TopicId, record: &Record<'_>) -> Result<(), Error> {
+        self.producer.produce(topic, record).map_err(|code| {
+            let failure = Failure {
+                code,
+                text: &code.to_string(),
+                topic: record.topic,
+                id: record.headers.get("id").unwrap_or_default(),
+                position: &record.position.text(),
+                size: record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len),
+            };
+            self.rules.undelivered(&failure, Duration::ZERO)
+        })
+    }
+}
+
+/// What walpost needs of librdkafka; then what the configuration says, which cannot take that away.
+fn properties(config: &Config) -> BTreeMap<String, String> {
+    let unknown_topic_ms = config.unknown_topic_timeout.as_millis().min(3_600_000);
+    let defaults = [
+        ("client.id", "walpost".to_owned()),
+        // Latency first: under load the window in flight makes the batches.
+        ("linger.ms", "0".to_owned()),
+        ("topic.metadata.propagation.max.ms", unknown_topic_ms.to_string()),
+    ];
+    let needed = [
+        ("bootstrap.servers", config.brokers.clone()),
+        ("enable.idempotence", "true".to_owned()),
+        ("acks", "all".to_owned()),
+        ("message.timeout.ms", "0".to_owned()),
+        ("partitioner", "murmur2_random".to_owned()),
+    ];
+    let owned = |(name, value): (&str, String)| (name.to_owned(), value);
+    let mut properties: BTreeMap<String, String> = defaults.map(owned).into();
+    properties.extend(config.kafka.clone());
+    properties.extend(needed.map(owned));
+    properties
+}
+
+/// Who Kafka thinks we are.
+fn principal(kafka: &BTreeMap<String, String>) -> String {
+    let get = |name| kafka.get(name);
+    match (get("sasl.username"), get("ssl.certificate.location").or(get("ssl.certificate.pem"))) {
+        (Some(user), _) => format!("User:{user}"),
+        (None, Some(_)) => "of the client certificate".to_owned(),
+        (None, None) => "User:ANONYMOUS".to_owned(),
+    }
+}
+
+impl Rules {
+    /// What it means that a record was not delivered.
+    fn undelivered(&self, failure: &Failure<'_>, unknown_for: Duration) -> Error {
+        let event = || {
+            Box::new(Undelivered {
+                id: String::from_utf8_lossy(failure.id).into_owned(),
+                position: String::from_utf8_lossy(failure.position).into_owned(),
+                topic: failure.topic.to_owned(),
+                size: failure.size,
+            })
+        };
+        let reason = failure.text.to_owned();
+        match failure.code {
+            Code::TopicAuthorizationFailed => {
+                let right = format!("WRITE and DESCRIBE on topic {}", failure.topic);
+                Error::Unauthorized { principal: self.principal.clone(), right, reason }
+            }
+            Code::ClusterAuthorizationFailed => self.fatal(failure.code, failure.text),
+            Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition => {
+                Error::UnknownTopic { event: event(), waited: unknown_for, timeout: self.unknown_topic_timeout }
+            }
+            Code::MessageSizeTooLarge | Code::MessageBatchTooLarge => {
+                let limit = format!(
+                    "{} bytes of message.max.bytes here, or the topic's max.message.bytes for the batch",
+                    self.message_bytes_max
+                );
+                Error::Rejected { event: event(), limit, reason }
+            }
+            Code::InvalidTopic
+            | Code::InvalidRecord
+            | Code::InvalidTimestamp
+            | Code::PolicyViolation
+            | Code::UnsupportedForMessageFormat
+            | Code::InvalidMessage => {
+                Error::Rejected { event: event(), limit: "set by the topic's configuration".to_owned(), reason }
+            }
+            _ => Error::Failed { event: event(), reason },
+        }
+    }
+
+    /// What it means that the producer is of no more use.
+    fn fatal(&self, code: Code, reason: &str) -> Error {
+        let reason = reason.to_owned();
+        match code {
+            Code::ClusterAuthorizationFailed => {
+                let right = "IDEMPOTENT_WRITE on the cluster, or from Kafka 2.8 WRITE on any topic".to_owned();
+                Error::Unauthorized { principal: self.principal.clone(), right, reason }
+            }
+            _ => Error::Fatal { reason },
+        }
+    }
+}
+
+/// librdkafka's log lines under our own levels: it calls many retriable things errors.
+fn log(level: i32, text: &str) {
+    match level {
+        ..=4 => tracing::warn!(target: "walpost::librdkafka", "{text}"),
+        5 | 6 => tracing::info!(target: "walpost::librdkafka", "{text}"),
+        _ => tracing::debug!(target: "walpost::librdkafka", "{text}"),
+    }
+}
+
+/// Creates topics, each before the first record to it (`topics.create`).
+#[derive(Debug)]
+struct Creator {
+    properties: BTreeMap<String, String>,
+    topics: Topics,
+}
+
+impl Creator {
+    fn new(config: &Config) -> Creator {
+        // The admin client warns of properties that only a producer has.
+        let producer_only = |name: &str| {
+            ["enable.", "acks", "message.", "partitioner", "linger.", "batch.", "compression.", "queue.buffering."]
+                .iter()
+                .any(|prefix| name.starts_with(prefix))
+        };
+        let properties = properties(config).into_iter().filter(|(name, _)| !producer_only(name)).collect();
+        Creator { properties, topics: config.topics }
+    }
+
+    /// Resolves when the topic exists.
+    fn create(&self, name: &str) -> JoinHandle<Result<(), Error>> {
+        let properties = self.properties.clone();
+        let topics = self.topics;
+        let name = name.to_owned();
+        tokio::spawn(async move {
+            let failed = |reason: String, rejected| Error::CreateTopic { topic: name.clone(), reason, rejected };
+            let mut config = ClientConfig::new();
+            config.extend(properties);
+            let admin: AdminClient<DefaultClientContext> =
+                config.create().map_err(|error| failed(error.to_string(), false))?;
+            const BROKER_DEFAULT: i32 = -1;
+            let replication = TopicReplication::Fixed(topics.replication.unwrap_or(BROKER_DEFAULT));
+            let topic = NewTopic::new(&name, topics.partitions.unwrap_or(BROKER_DEFAULT), replication);
+            let awaited = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
+            let results =
+                admin.create_topics([&topic], &awaited).await.map_err(|error| failed(error.to_string(), false))?;
+            match results.into_iter().next() {
+                Some(Err((_, Code::TopicAlreadyExists))) | Some(Ok(_)) => Ok(()),
+                Some(Err((_, code))) => {
+                    let rejected = matches!(
+                        code,
+                        Code::InvalidTopic
+                            | Code::InvalidPartitions
+                            | Code::InvalidReplicationFactor
+                            | Code::InvalidConfig
+                            | Code::PolicyViolation
+                    );
+                    Err(failed(code.to_string(), rejected))
+                }
+                None => Err(failed("the broker gave no answer".to_owned(), false)),
+            }
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Held {
+    record: OwnedRecord,
+    topic: JoinHandle<Result<(), Error>>,
+}
+
+/// A record that outlives its frame.
+#[derive(Debug)]
+struct OwnedRecord {
+    ticket: Ticket,
+    position: Position,
+    topic: String,
+    key: Option<Vec<u8>>,
+    value: Option<Vec<u8>>,
+    timestamp_ms: i64,
+    headers: Vec<(String, Vec<u8>)>,
+}
+
+impl OwnedRecord {
+    fn new(record: &Record<'_>) -> OwnedRecord {
+        OwnedRecord {
+            ticket: record.ticket,
+            position: record.position,
+            topic: record.topic.to_owned(),
+            key: record.key.map(<[u8]>::to_vec),
+            value: record.value.map(<[u8]>::to_vec),
+            timestamp_ms: record.timestamp_ms,
+            headers: record.headers.iter().map(|(name, value)| (name.to_owned(), value.to_vec())).collect(),
+        }
+    }
+
+    fn lend<T>(&self, to: impl FnOnce(&Record<'_>) -> T) -> T {
+        to(&Record {
+            ticket: self.ticket,
+            position: self.position,
+            topic: &self.topic,
+            key: self.key.as_deref(),
+            value: self.value.as_deref(),
+            timestamp_ms: self.timestamp_ms,
+            headers: crate::pipeline::record::Headers::new(&self.headers),
+        })
+    }
+}

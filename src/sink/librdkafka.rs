@@ -1,0 +1,370 @@
+//! The producer of librdkafka, called directly.
+//!
+//! The one file with unsafe code. rdkafka's own producers cost a context object a record, or a thread that polls; here
+//! the session's loop takes delivery reports itself, woken through a socket pair when librdkafka's queue goes from
+//! empty to not, and a record carries its ticket as a plain number.
+//!
+//! What the safety arguments below rest on:
+//! - `client`, `queue` and every topic handle live from [`Producer::new`] to `drop`, which is the only place that
+//!   destroys them, topics and queue before the client.
+//! - librdkafka's calls are thread-safe; pointers that an event hands out are used before the event is destroyed.
+
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::{CStr, CString, c_char, c_void},
+    io,
+    os::fd::AsRawFd,
+    ptr::{self, NonNull},
+};
+
+use rdkafka::{bindings::*, error::RDKafkaErrorCode};
+use tokio::net::UnixStream;
+
+use crate::pipeline::{Record, Ticket};
+
+/// A librdkafka producer and the topics it has handles of.
+#[derive(Debug)]
+pub(super) struct Producer {
+    client: NonNull<rd_kafka_t>,
+    queue: NonNull<rd_kafka_queue_t>,
+    topics: Vec<NonNull<rd_kafka_topic_t>>,
+    woken: UnixStream,
+    /// librdkafka writes into it.
+    _waker: std::os::unix::net::UnixStream,
+}
+
+// SAFETY: librdkafka's objects may be used from any thread.
+unsafe impl Send for Producer {}
+
+/// A topic of this producer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TopicId(usize);
+
+impl TopicId {
+    /// Topics are numbered in the order in which they were opened.
+    pub(super) fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// What librdkafka tells.
+pub(super) enum Event<'a> {
+    Delivered(Ticket, TopicId),
+    Failed(Failure<'a>),
+    /// A client-wide error: brokers down, authentication refused, or a producer that is of no more use.
+    Error {
+        code: RDKafkaErrorCode,
+        fatal: bool,
+        text: &'a str,
+    },
+    /// `level` as syslog has it: 0 to 7.
+    Log {
+        level: i32,
+        text: &'a str,
+    },
+}
+
+/// A record that was not delivered, and what identifies it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Failure<'a> {
+    pub(super) code: RDKafkaErrorCode,
+    pub(super) text: &'a str,
+    pub(super) topic: &'a str,
+    pub(super) id: &'a [u8],
+    pub(super) position: &'a [u8],
+    /// Key and value, in bytes.
+    pub(super) size: usize,
+}
+
+/// A property that librdkafka refuses, or a client that it cannot make.
+#[derive(Debug, thiserror::Error)]
+pub enum NewProducerError {
+    #[error("kafka property {name:?}: {reason}")]
+    Property { name: String, reason: String },
+    #[error("kafka producer: {0}")]
+    Client(String),
+    #[error("kafka producer: no socket pair for its events")]
+    Socket(#[from] io::Error),
+}
+
+const ERROR_TEXT_LEN: usize = 512;
+
+impl Producer {
+    pub(super) fn new<'p>(properties: impl Iterator<Item = (&'p str, &'p str)>) -> Result<Producer, NewProducerError> {
+        let (woken, waker) = std::os::unix::net::UnixStream::pair()?;
+        woken.set_nonblocking(true)?;
+        waker.set_nonblocking(true)?;
+        let woken = UnixStream::from_std(woken)?;
+        let conf = Conf::new(properties)?;
+        let mut text = [0; ERROR_TEXT_LEN];
+        // SAFETY: `conf` is whole; on success the client owns it (so it is forgotten), on failure it stays ours. The
+        // text buffer outlives the call.
+        let client =
+            unsafe { rd_kafka_new(rd_kafka_type_t::RD_KAFKA_PRODUCER, conf.0.as_ptr(), text.as_mut_ptr(), text.len()) };
+        let client = NonNull::new(client).ok_or_else(|| NewProducerError::Client(text_of(&text)))?;
+        std::mem::forget(conf);
+        // SAFETY: the client is alive. The main queue exists as long as a reference to it. The descriptor stays open
+        // for as long as the queue may write to it: `drop` destroys the client before the waker closes.
+        let queue = unsafe {
+            let queue = NonNull::new(rd_kafka_queue_get_main(client.as_ptr())).expect("a producer has a main queue");
+            rd_kafka_set_log_queue(client.as_ptr(), queue.as_ptr());
+            rd_kafka_queue_io_event_enable(queue.as_ptr(), waker.as_raw_fd(), c"!".as_ptr().cast::<c_void>(), 1);
+            // Refreshes OAUTHBEARER tokens outside our queue; an error says that there is no such queue, then nothing
+            // needs it.
+            let error = rd_kafka_sasl_background_callbacks_enable(client.as_ptr());
+            if !error.is_null() {
+                rd_kafka_error_destroy(error);
+            }
+            queue
+        };
+        Ok(Producer { client, queue, topics: Vec::new(), woken, _waker: waker })
+    }
+
+    /// A handle for a topic; the caller keeps one a topic.
+    pub(super) fn topic(&mut self, name: &str) -> TopicId {
+        let name = CString::new(name).expect("a legal topic has no zero byte");
+        // SAFETY: client and name are alive for the call; no configuration of its own, so the client's defaults hold.
+        let topic = unsafe { rd_kafka_topic_new(self.client.as_ptr(), name.as_ptr(), ptr::null_mut()) };
+        self.topics.push(NonNull::new(topic).expect("a legal name on a live client gives a topic"));
+        TopicId(self.topics.len() - 1)
+    }
+
+    /// Queues a copy of the record. Its ticket comes back in an event, unless this fails.
+    pub(super) fn produce(&self, topic: TopicId, record: &Record<'_>) -> Result<(), RDKafkaErrorCode> {
+        // SAFETY: every pointer is valid during the calls, and librdkafka copies what it keeps (MSG_F_COPY; headers by
+        // `rd_kafka_header_add`). On success the message owns `headers`; on failure they are destroyed here.
+        unsafe {
+            let headers = rd_kafka_headers_new(record.headers.len());
+            for (name, value) in record.headers.iter() {
+                let value_ptr = value.as_ptr().cast::<c_void>();
+                rd_kafka_header_add(headers, name.as_ptr().cast(), len(name.as_bytes()), value_ptr, len(value));
+            }
+            let arguments = [
+                argument(rd_kafka_vtype_t::RD_KAFKA_VTYPE_RKT, Value { rkt: self.topics[topic.0].as_ptr() }),
+                argument(rd_kafka_vtype_t::RD_KAFKA_VTYPE_MSGFLAGS, Value { i: RD_KAFKA_MSG_F_COPY }),
+                argument(rd_kafka_vtype_t::RD_KAFKA_VTYPE_VALUE, bytes(record.value)),
+                argument(rd_kafka_vtype_t::RD_KAFKA_VTYPE_KEY, bytes(record.key)),
+                argument(rd_kafka_vtype_t::RD_KAFKA_VTYPE_TIMESTAMP, Value { i64_: record.timestamp_ms }),
+                argument(rd_kafka_vtype_t::RD_KAFKA_VTYPE_OPAQUE, Value { ptr: opaque(record.ticket) }),
+                argument(rd_kafka_vtype_t::RD_KAFKA_VTYPE_HEADERS, Value { headers }),
+            ];
+            let error = rd_kafka_produceva(self.client.as_ptr(), arguments.as_ptr(), arguments.len());
+            if error.is_null() {
+                return Ok(());
+            }
+            let code = rd_kafka_error_code(error);
+            rd_kafka_error_destroy(error);
+            rd_kafka_headers_destroy(headers);
+            Err(code.into())
+        }
+    }
+
+    /// Waits until there may be events. Cancel safe.
+    pub(super) async fn ready(&self) -> io::Result<()> {
+        self.woken.readable().await
+    }
+
+    /// Hands over all events that are there; stops at the first error of `each`.
+    pub(super) fn poll<E>(&self, mut each: impl FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
+        // Wake-ups first, then events: an event that comes in between wakes again.
+        let mut wakeups = [0; 16];
+        while self.woken.try_read(&mut wakeups).is_ok_and(|read| read > 0) {}
+        loop {
+            // SAFETY: the queue is alive; the event is ours until the guard destroys it.
+            let event = unsafe { rd_kafka_queue_poll(self.queue.as_ptr(), 0) };
+            let Some(event) = NonNull::new(event) else { return Ok(()) };
+            let event = OwnedEvent(event);
+            event.read(&self.topics, &mut each)?;
+        }
+    }
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        // SAFETY: each object is destroyed once and not used again. What is still queued is given up: it was never
+        // acknowledged, so the next session sends it.
+        unsafe {
+            rd_kafka_purge(
+                self.client.as_ptr(),
+                RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING,
+            );
+            rd_kafka_queue_io_event_enable(self.queue.as_ptr(), -1, ptr::null(), 0);
+            for topic in &self.topics {
+                rd_kafka_topic_destroy(topic.as_ptr());
+            }
+            rd_kafka_queue_destroy(self.queue.as_ptr());
+            rd_kafka_destroy(self.client.as_ptr());
+        }
+    }
+}
+
+/// A configuration under construction.
+struct Conf(NonNull<rd_kafka_conf_t>);
+
+impl Conf {
+    fn new<'p>(properties: impl Iterator<Item = (&'p str, &'p str)>) -> Result<Conf, NewProducerError> {
+        // SAFETY: a fresh configuration, owned here until `rd_kafka_new` takes it.
+        let conf = unsafe {
+            let conf = NonNull::new(rd_kafka_conf_new()).expect("librdkafka allocates or aborts");
+            rd_kafka_conf_set_events(conf.as_ptr(), RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR | RD_KAFKA_EVENT_LOG);
+            rd_kafka_conf_enable_sasl_queue(conf.as_ptr(), 1);
+            Conf(conf)
+        };
+        for (name, value) in properties {
+            conf.set(name, value)?;
+        }
+        conf.set("log.queue", "true")?;
+        Ok(conf)
+    }
+
+    fn set(&self, name: &str, value: &str) -> Result<(), NewProducerError> {
+        let error = |reason: String| NewProducerError::Property { name: name.to_owned(), reason };
+        let text = |text: &str| CString::new(text).map_err(|_| error("it holds a zero byte".to_owned()));
+        let (c_name, c_value) = (text(name)?, text(value)?);
+        let mut reason = [0; ERROR_TEXT_LEN];
+        // SAFETY: the configuration is ours, texts and buffer outlive the call.
+        let result = unsafe {
+            rd_kafka_conf_set(self.0.as_ptr(), c_name.as_ptr(), c_value.as_ptr(), reason.as_mut_ptr(), reason.len())
+        };
+        match result {
+            rd_kafka_conf_res_t::RD_KAFKA_CONF_OK => Ok(()),
+            rd_kafka_conf_res_t::RD_KAFKA_CONF_UNKNOWN => {
+                Err(error("librdkafka has no such property; see its CONFIGURATION.md".to_owned()))
+            }
+            rd_kafka_conf_res_t::RD_KAFKA_CONF_INVALID => Err(error(text_of(&reason))),
+        }
+    }
+}
+
+impl Drop for Conf {
+    fn drop(&mut self) {
+        // SAFETY: still ours: a configuration that a client took is forgotten.
+        unsafe { rd_kafka_conf_destroy(self.0.as_ptr()) }
+    }
+}
+
+struct OwnedEvent(NonNull<rd_kafka_event_t>);
+
+impl OwnedEvent {
+    fn read<E>(
+        &self,
+        topics: &[NonNull<rd_kafka_topic_t>],
+        each: &mut impl FnMut(Event<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let event = self.0.as_ptr();
+        // SAFETY: the event is alive until `drop`; texts and messages that it hands out live as long.
+        unsafe {
+            match rd_kafka_event_type(event) {
+                RD_KAFKA_EVENT_DR => {
+                    // All messages of one report are of one topic as a rule: remember the last.
+                    let mut last = TopicId(0);
+                    while let Some(message) = rd_kafka_event_message_next(event).as_ref() {
+                        if message.err == rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
+                            if topics.get(last.0).is_none_or(|topic| topic.as_ptr() != message.rkt) {
+                                let known = topics.iter().position(|topic| topic.as_ptr() == message.rkt);
+                                last = TopicId(known.expect("reports are of our own topics"));
+                            }
+                            each(Event::Delivered(ticket(message._private), last))?;
+                        } else {
+                            each(Event::Failed(failure(message)))?;
+                        }
+                    }
+                    Ok(())
+                }
+                RD_KAFKA_EVENT_ERROR => each(Event::Error {
+                    code: rd_kafka_event_error(event).into(),
+                    fatal: rd_kafka_event_error_is_fatal(event) != 0,
+                    text: text(rd_kafka_event_error_string(event)),
+                }),
+                RD_KAFKA_EVENT_LOG => {
+                    let (mut facility, mut line, mut level) = (ptr::null(), ptr::null(), 0);
+                    if rd_kafka_event_log(event, &mut facility, &mut line, &mut level) != 0 {
+                        return Ok(());
+                    }
+                    each(Event::Log { level, text: text(line) })
+                }
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+impl Drop for OwnedEvent {
+    fn drop(&mut self) {
+        // SAFETY: ours, once.
+        unsafe { rd_kafka_event_destroy(self.0.as_ptr()) }
+    }
+}
+
+/// SAFETY: `message` is a delivery report's, alive for `'a`.
+unsafe fn failure(message: &rd_kafka_message_t) -> Failure<'_> {
+    // SAFETY: the message's topic, headers and text live as long as the message.
+    unsafe {
+        Failure {
+            code: message.err.into(),
+            text: text(rd_kafka_message_errstr(message)),
+            topic: text(rd_kafka_topic_name(message.rkt)),
+            id: header(message, c"id"),
+            position: header(message, c"position"),
+            size: message.len + message.key_len,
+        }
+    }
+}
+
+/// SAFETY: as [`failure`]. The last header of that name would be the row's own; walpost's stands first.
+unsafe fn header<'a>(message: &'a rd_kafka_message_t, name: &CStr) -> &'a [u8] {
+    let (mut headers, mut value, mut size) = (ptr::null_mut(), ptr::null(), 0);
+    // SAFETY: the message is alive; out-pointers are written before they are read, which the result codes tell.
+    unsafe {
+        if rd_kafka_message_headers(message, &mut headers) != rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR
+            || rd_kafka_header_get(headers, 0, name.as_ptr(), &mut value, &mut size)
+                != rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR
+            || value.is_null()
+        {
+            return b"";
+        }
+        std::slice::from_raw_parts(value.cast::<u8>(), size)
+    }
+}
+
+type Value = rd_kafka_vu_s__bindgen_ty_1;
+
+fn argument(vtype: rd_kafka_vtype_t, u: Value) -> rd_kafka_vu_t {
+    rd_kafka_vu_t { vtype, u }
+}
+
+/// Key or value; none is a null pointer, which is not the same as empty.
+fn bytes(bytes: Option<&[u8]>) -> Value {
+    let (ptr, size) = bytes.map_or((ptr::null(), 0), |bytes| (bytes.as_ptr(), bytes.len()));
+    Value { mem: rd_kafka_vu_s__bindgen_ty_1__bindgen_ty_1 { ptr: ptr.cast_mut().cast::<c_void>(), size } }
+}
+
+fn len(bytes: &[u8]) -> isize {
+    bytes.len() as isize
+}
+
+/// A ticket travels in the message's opaque pointer, as a number.
+fn opaque(ticket: Ticket) -> *mut c_void {
+    ptr::without_provenance_mut(ticket.0 as usize)
+}
+
+fn ticket(opaque: *mut c_void) -> Ticket {
+    Ticket(opaque.addr() as u64)
+}
+
+/// SAFETY: `text` is null or a C string alive for `'a`.
+unsafe fn text<'a>(text: *const c_char) -> &'a str {
+    if text.is_null() {
+        return "";
+    }
+    // SAFETY: as the function's.
+    unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("(text that is no UTF-8)")
+}
+
+fn text_of(buffer: &[c_char]) -> String {
+    let bytes: Vec<u8> = buffer.iter().take_while(|&&c| c != 0).map(|&c| c as u8).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+const _: () = assert!(size_of::<usize>() == size_of::<u64>(), "tickets travel in pointers");

@@ -1,0 +1,4 @@
+//! Where records go.
+
+pub mod kafka;
+mod librdkafka;
