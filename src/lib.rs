@@ -10,3 +10,4 @@ pub mod config;
 pub mod pipeline;
 pub mod postgres;
 pub mod sink;
+pub mod status;

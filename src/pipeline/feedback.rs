@@ -18,8 +18,9 @@ pub struct Feedback {
 }
 
 impl Feedback {
+    /// Feedback whose first status is due at once.
     pub fn new(start: Lsn, confirm_interval: Duration, status_interval: Duration, now: Instant) -> Feedback {
-        Feedback { confirm_interval, status_interval, sent: start, sent_at: now, asked: false }
+        Feedback { confirm_interval, status_interval, sent: start, sent_at: now, asked: true }
     }
 
     /// The server wants an answer now.
@@ -66,10 +67,16 @@ mod tests {
     const CONFIRM: Duration = Duration::from_millis(20);
     const STATUS: Duration = Duration::from_secs(10);
 
+    fn begun(start: Instant) -> Feedback {
+        let mut feedback = Feedback::new(Lsn(1), CONFIRM, STATUS, start);
+        assert!(feedback.due(Lsn(1), start).is_some(), "the first is due at once");
+        feedback
+    }
+
     #[test]
     fn a_resting_position_is_reported_on_the_slow_clock_and_asks_for_a_keepalive() {
         let start = Instant::now();
-        let mut feedback = Feedback::new(Lsn(1), CONFIRM, STATUS, start);
+        let mut feedback = begun(start);
         assert_eq!(feedback.due(Lsn(1), start + STATUS - CONFIRM), None);
         let status = feedback.due(Lsn(1), start + STATUS).unwrap();
         assert_eq!(status, StatusUpdate { confirmed: Lsn(1), request_reply: true });
@@ -79,7 +86,7 @@ mod tests {
     #[test]
     fn a_moving_position_is_reported_on_the_fast_clock() {
         let start = Instant::now();
-        let mut feedback = Feedback::new(Lsn(1), CONFIRM, STATUS, start);
+        let mut feedback = begun(start);
         assert_eq!(feedback.deadline(Lsn(2)), start + CONFIRM);
         let status = feedback.due(Lsn(2), start + CONFIRM).unwrap();
         assert_eq!(status, StatusUpdate { confirmed: Lsn(2), request_reply: false });
@@ -89,7 +96,7 @@ mod tests {
     #[test]
     fn a_server_that_asks_is_answered_at_once_and_not_asked_back() {
         let start = Instant::now();
-        let mut feedback = Feedback::new(Lsn(1), CONFIRM, STATUS, start);
+        let mut feedback = begun(start);
         feedback.reply_requested();
         assert_eq!(feedback.due(Lsn(1), start), Some(StatusUpdate { confirmed: Lsn(1), request_reply: false }));
         assert_eq!(feedback.due(Lsn(1), start), None);

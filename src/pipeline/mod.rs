@@ -233,7 +233,7 @@ impl Pipeline {
     }
 
     fn relation(&mut self, relation: &Relation<'_>) -> Result<(), Error> {
-        let is_it = |outbox: &Outbox| outbox.schema == relation.schema && outbox.table == relation.name;
+        let is_it = |outbox: &Outbox| outbox.name.schema == relation.schema && outbox.name.table == relation.name;
         let role = match self.outboxes.iter().position(is_it) {
             Some(index) => Role::Outbox(index, Layout::new(&self.outboxes[index], relation)?),
             None => Role::Other(TableName { schema: relation.schema.to_owned(), table: relation.name.to_owned() }),

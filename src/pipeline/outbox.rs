@@ -19,10 +19,7 @@ use super::{
 /// One outbox table as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outbox {
-    /// Schema, as the catalog holds it (no quotes).
-    pub schema: String,
-    /// Table, as the catalog holds it (no quotes).
-    pub table: String,
+    pub name: TableName,
     /// Which column plays which part.
     pub columns: Columns,
     /// `route.topic`.
@@ -81,8 +78,8 @@ pub struct MissingColumn {
     present: String,
 }
 
-/// Schema and table for messages, quoted where SQL would need it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// Schema and table as the catalog holds them; printed as SQL wants them, quoted where it must be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName {
     pub schema: String,
     pub table: String,
@@ -137,7 +134,7 @@ impl Layout {
     pub(super) fn new(outbox: &Outbox, relation: &Relation<'_>) -> Result<Layout, MissingColumn> {
         let index_of = |column: &str| relation.columns.iter().position(|(name, _)| *name == column);
         let missing = |column: &str, part: &str| MissingColumn {
-            outbox: TableName { schema: outbox.schema.clone(), table: outbox.table.clone() },
+            outbox: outbox.name.clone(),
             column: column.to_owned(),
             part: part.to_owned(),
             present: relation.columns.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "),
@@ -164,7 +161,7 @@ impl Layout {
         }
         let payload = required(&columns.payload, "payload")?;
         Ok(Layout {
-            name: TableName { schema: outbox.schema.clone(), table: outbox.table.clone() },
+            name: outbox.name.clone(),
             id: required(&columns.id, "id")?,
             aggregate_id: required(&columns.aggregate_id, "aggregate_id")?,
             payload,

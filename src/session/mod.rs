@@ -1,0 +1,348 @@
+//! One session: a replication stream, a pipeline and a producer, joined by one loop.
+//!
+//! Trouble ends the session; nothing is tried again here. The next one starts from the slot's own position, so what
+//! was in flight is sent again and nothing is lost.
+
+mod sampler;
+pub mod slot;
+
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::{select, sync::watch};
+
+use sampler::{Sample, Sampler, is_shutdown};
+use slot::{Slot, wal_sender_timeout};
+
+use crate::{
+    config::Config,
+    pipeline::{
+        self, Change, Limits, Lsn, Output, PgTime, Pipeline,
+        feedback::Feedback,
+        outbox::{Outbox, Poison},
+    },
+    postgres::{
+        self,
+        replication::{Replication, StartRequest, Stream},
+    },
+    sink::kafka::{self, Kafka},
+    status::{ServerSample, State, Status, seconds_since, unix_us},
+};
+
+/// Why a session ended well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Asked to stop; all that was in flight is delivered and confirmed.
+    Drained,
+    /// Asked to stop; the grace ran out with this many records undelivered. They are not confirmed.
+    GraceOver { undelivered: usize },
+    /// The database shuts down; walpost let go of it.
+    ServerStopped,
+}
+
+/// Why a session ended in trouble.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Postgres(#[from] postgres::Error),
+    #[error(transparent)]
+    Pipeline(#[from] pipeline::Error),
+    #[error(transparent)]
+    Kafka(#[from] kafka::Error),
+    #[error("{0}; on_poison is \"halt\": nothing from that event on is confirmed")]
+    Poison(Box<Poison>),
+    #[error(transparent)]
+    Slot(#[from] slot::Unusable),
+    #[error(
+        "replication slot {slot:?} was asked for position {asked} and begins at {begins}: another process moved it, and \
+         what lies between is not this one's to send"
+    )]
+    Forwarded { slot: String, asked: Lsn, begins: Lsn },
+    #[error(
+        "the server counts walpost as a synchronous standby ({state}): commits of the application would wait for Kafka; \
+         take the application_name of walpost (or *) out of synchronous_standby_names, or give walpost another"
+    )]
+    SynchronousStandby { state: String },
+}
+
+/// What the loop is about.
+#[derive(Clone, Copy, Debug)]
+enum Mode {
+    Streaming,
+    /// Finish the open transaction, deliver what is in flight, go.
+    Draining {
+        until: Instant,
+    },
+    /// The database shuts down: deliver what comes, be gone in time (G8).
+    Detaching {
+        until: Instant,
+    },
+}
+
+/// Under load a moment's rest before the next read lets the server fill the socket: fewer wake-ups for both.
+const REST: Duration = Duration::from_millis(1);
+
+struct Session<'s> {
+    config: &'s Config,
+    status: &'s Status,
+    stream: Stream,
+    pipeline: Pipeline,
+    feedback: Feedback,
+    kafka: Kafka,
+    mode: Mode,
+    rest_until: Option<Instant>,
+    published: Published,
+}
+
+/// What of this session's totals the status already has.
+#[derive(Default)]
+struct Published {
+    events: Vec<u64>,
+    delivered: Vec<u64>,
+    timestamps_replaced: u64,
+}
+
+/// Connects, streams, and returns when asked to stop or when the database shuts down.
+pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<bool>) -> Result<End, Error> {
+    let mut connection = Replication::connect(&config.database).await?;
+    let identity = connection.identify_system().await?;
+    let slot = Slot::read(&mut connection, &config.slot, &identity.database).await?;
+    let status_interval = match wal_sender_timeout(&mut connection).await? {
+        Some(timeout) => config.status_interval.min(timeout / 3),
+        None => config.status_interval,
+    };
+    let kafka = Kafka::new(config)?;
+    let start = slot.confirmed;
+    let publications = [config.publication.as_str()];
+    let stream = connection
+        .start(&StartRequest { slot: &config.slot, publications: &publications, start, messages: false })
+        .await?;
+    let mut sampler = Sampler::start(config);
+    let sample = sampler.next().await?;
+    if sample.confirmed > start {
+        return Err(Error::Forwarded { slot: config.slot.clone(), asked: start, begins: sample.confirmed });
+    }
+    tracing::info!(
+        slot = config.slot,
+        database = identity.database,
+        system = identity.system_identifier,
+        timeline = identity.timeline,
+        from = %start,
+        "streaming"
+    );
+
+    let limits = Limits { records: config.in_flight_records, bytes: config.in_flight_bytes };
+    let mut session = Session {
+        config,
+        status,
+        stream,
+        pipeline: Pipeline::new(config.outboxes.clone(), config.on_update, start, limits),
+        feedback: Feedback::new(start, config.confirm_interval, status_interval, Instant::now()),
+        kafka,
+        mode: Mode::Streaming,
+        rest_until: None,
+        published: Published { events: vec![0; config.outboxes.len()], ..Published::default() },
+    };
+    status.enter(State::Streaming, None);
+    session.sampled(sample)?;
+    session.stream(&mut sampler, &mut stop).await
+}
+
+impl Session<'_> {
+    async fn stream(mut self, sampler: &mut Sampler, stop: &mut watch::Receiver<bool>) -> Result<End, Error> {
+        loop {
+            self.step()?;
+            self.report();
+            if let Some(end) = self.end() {
+                return self.finish(end).await;
+            }
+            let may_read = self.may_read();
+            let wake = self.deadline();
+            let streaming = matches!(self.mode, Mode::Streaming);
+            // The signal first, that a flood cannot hide it; then the clock (G6); then acknowledgements, which make
+            // room; reading comes last. Every future here may be dropped: partial state lives in the session.
+            select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop), if streaming => self.drain(),
+                () = tokio::time::sleep_until(wake.into()) => {}
+                ready = self.kafka.ready() => {
+                    ready?;
+                    self.acknowledge()?;
+                }
+                sample = sampler.next(), if streaming => match sample {
+                    Ok(sample) => self.sampled(sample)?,
+                    Err(error) if is_shutdown(&error) => self.detach(),
+                    Err(error) => tracing::debug!(%error, "no sample of the server"),
+                },
+                read = self.stream.progress(may_read) => match read {
+                    Ok(_) => self.rest(),
+                    Err(_) if matches!(self.mode, Mode::Detaching { .. }) => return Ok(End::ServerStopped),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+    }
+
+    /// Turns buffered frames into records, as far as there is room.
+    fn step(&mut self) -> Result<(), Error> {
+        while self.may_step() {
+            let Some(frame) = self.stream.next_frame()? else { break };
+            match self.pipeline.step(frame)? {
+                Output::None => {}
+                Output::Record(record) => self.kafka.send(&record)?,
+                Output::Poison(poison) => return Err(Error::Poison(poison)),
+                Output::ReplyRequested => self.feedback.reply_requested(),
+                Output::Ignored { table, change: Change::Insert } => tracing::warn!(
+                    %table, publication = self.config.publication,
+                    "the publication has a table that is no outbox of this configuration; its rows are ignored"
+                ),
+                Output::Ignored { table, change } => {
+                    tracing::warn!(%table, ?change, "a change that is no event is ignored; publish inserts only");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn may_step(&self) -> bool {
+        let wanted = match self.mode {
+            Mode::Streaming | Mode::Detaching { .. } => true,
+            Mode::Draining { .. } => self.pipeline.in_transaction(),
+        };
+        wanted && self.pipeline.has_room() && !self.kafka.is_holding()
+    }
+
+    fn may_read(&self) -> bool {
+        self.may_step() && self.rest_until.is_none()
+    }
+
+    /// Takes delivery reports.
+    fn acknowledge(&mut self) -> Result<(), Error> {
+        let Session { kafka, pipeline, .. } = self;
+        kafka.poll(|ticket| pipeline.acknowledge(ticket))?;
+        let at = SystemTime::now();
+        for commit in pipeline.take_completed() {
+            self.status.commit_to_delivery.observe(seconds_since(commit, at));
+        }
+        Ok(())
+    }
+
+    /// Reports to the server when it is due, and to the status always.
+    fn report(&mut self) {
+        let now = Instant::now();
+        if self.rest_until.is_some_and(|until| until <= now) {
+            self.rest_until = None;
+        }
+        if let Some(update) = self.feedback.due(self.pipeline.confirmed(), now) {
+            self.stream.send(&update.encode(clock()));
+        }
+        self.publish();
+    }
+
+    fn publish(&mut self) {
+        let Session { config, pipeline, kafka, published, .. } = self;
+        let mut now = self.status.now();
+        now.confirmed = Some(pipeline.confirmed());
+        now.in_flight_records = pipeline.ledger().outstanding();
+        now.in_flight_bytes = pipeline.ledger().outstanding_bytes();
+        now.oldest_unconfirmed = pipeline.oldest_unconfirmed();
+        let counters = pipeline.counters();
+        for ((outbox, total), known) in config.outboxes.iter().zip(&counters.events).zip(&mut published.events) {
+            if total != known {
+                *now.events.entry(outbox.name.to_string()).or_default() += total - *known;
+                *known = *total;
+            }
+        }
+        published.delivered.resize(kafka.topics().len(), 0);
+        for (topic, known) in kafka.topics().iter().zip(&mut published.delivered) {
+            if topic.delivered != *known {
+                *now.delivered.entry(topic.name.clone()).or_default() += topic.delivered - *known;
+                *known = topic.delivered;
+            }
+        }
+        now.timestamps_replaced += counters.timestamps_replaced - published.timestamps_replaced;
+        published.timestamps_replaced = counters.timestamps_replaced;
+        now.reason = match self.mode {
+            Mode::Streaming => kafka.last_error().map(str::to_owned),
+            Mode::Draining { .. } => Some("asked to stop".to_owned()),
+            Mode::Detaching { .. } => Some("the database shuts down".to_owned()),
+        };
+    }
+
+    fn rest(&mut self) {
+        if self.pipeline.ledger().outstanding() > self.config.in_flight_records / 16 {
+            self.rest_until = Some(Instant::now() + REST);
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        let until = match self.mode {
+            Mode::Streaming => None,
+            Mode::Draining { until } | Mode::Detaching { until } => Some(until),
+        };
+        let feedback = self.feedback.deadline(self.pipeline.confirmed());
+        [until, self.rest_until].into_iter().flatten().fold(feedback, Instant::min)
+    }
+
+    fn sampled(&mut self, sample: Sample) -> Result<(), Error> {
+        if let Some(state) = sample.sync_state.filter(|state| state != "async") {
+            return Err(Error::SynchronousStandby { state });
+        }
+        for Outbox { name, .. } in &self.config.outboxes {
+            if !sample.published.contains(name) {
+                let publication = &self.config.publication;
+                tracing::error!(
+                    "outbox {name} is not in publication {publication:?}: its events are not streamed; \
+                     ALTER PUBLICATION {publication} ADD TABLE {name}, then send what was inserted meanwhile"
+                );
+            }
+        }
+        self.status.now().server = Some(ServerSample {
+            taken: SystemTime::now(),
+            wal: sample.wal,
+            retained_bytes: sample.retained_bytes,
+            safe_bytes: sample.safe_bytes,
+        });
+        Ok(())
+    }
+
+    fn drain(&mut self) {
+        tracing::info!(in_flight = self.pipeline.ledger().outstanding(), "stopping: delivering what is in flight");
+        self.status.enter(State::Stopping, None);
+        self.mode = Mode::Draining { until: Instant::now() + self.config.shutdown_grace };
+    }
+
+    fn detach(&mut self) {
+        tracing::warn!("the database shuts down; letting go of it within {:?}", self.config.shutdown_grace);
+        self.status.enter(State::Stopping, None);
+        self.mode = Mode::Detaching { until: Instant::now() + self.config.shutdown_grace };
+    }
+
+    fn end(&self) -> Option<End> {
+        let now = Instant::now();
+        let undelivered = self.pipeline.ledger().outstanding();
+        match self.mode {
+            Mode::Streaming => None,
+            Mode::Draining { .. } if undelivered == 0 && !self.pipeline.in_transaction() => Some(End::Drained),
+            Mode::Draining { until } => (now >= until).then_some(End::GraceOver { undelivered }),
+            Mode::Detaching { until } => (now >= until).then_some(End::ServerStopped),
+        }
+    }
+
+    /// The last status, an orderly CopyDone, and what the server answers.
+    async fn finish(mut self, end: End) -> Result<End, Error> {
+        const GOODBYE: Duration = Duration::from_secs(2);
+        let confirmed: Lsn = self.pipeline.confirmed();
+        let update = self.feedback.last(confirmed, Instant::now());
+        self.stream.send(&update.encode(clock()));
+        match tokio::time::timeout(GOODBYE, self.stream.finish()).await {
+            Ok(Ok(())) => tracing::info!(%confirmed, "the stream is closed"),
+            Ok(Err(error)) => tracing::warn!(%error, "the stream did not close in order"),
+            Err(_) => tracing::warn!("the server did not answer the end of the stream within {GOODBYE:?}"),
+        }
+        Ok(end)
+    }
+}
+
+fn clock() -> PgTime {
+    PgTime::from_unix_us(unix_us(SystemTime::now()))
+}

@@ -1,0 +1,134 @@
+//! Looks at the server's side every few seconds: how far its log is, what the slot holds back, whether the outboxes
+//! are still published, whether the server goes down.
+//!
+//! Each look is a connection of its own, closed at once. A lasting one would hold up a smart shutdown, and would not
+//! learn of one: a walsender lives until the log is drained, while new connections are refused from the first moment
+//! (`57P03`). A server that has our walsender and refuses new connections is going down, not coming up.
+
+use std::time::Duration;
+
+use tokio::{sync::mpsc, task::JoinHandle};
+
+use crate::{
+    config::Config,
+    pipeline::{Lsn, outbox::TableName},
+    postgres::{self, ErrorKind, conninfo::ConnInfo, sql},
+};
+
+const INTERVAL: Duration = Duration::from_secs(5);
+/// The second look comes soon: only after our first status does the server tell whether it takes us for a synchronous
+/// standby.
+const SOON: Duration = Duration::from_millis(500);
+/// A look that takes longer is given up.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the server said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sample {
+    /// End of the server's log.
+    pub(super) wal: Lsn,
+    /// The slot's confirmed position.
+    pub(super) confirmed: Lsn,
+    pub(super) retained_bytes: u64,
+    pub(super) safe_bytes: Option<u64>,
+    /// `pg_stat_replication.sync_state` of our walsender.
+    pub(super) sync_state: Option<String>,
+    /// The outboxes that the publication has.
+    pub(super) published: Vec<TableName>,
+}
+
+/// A task that looks; it ends with its owner.
+pub(super) struct Sampler {
+    samples: mpsc::Receiver<Result<Sample, postgres::Error>>,
+    task: JoinHandle<()>,
+}
+
+impl Sampler {
+    pub(super) fn start(config: &Config) -> Sampler {
+        let (sender, samples) = mpsc::channel(1);
+        let look = Look {
+            database: config.database.clone(),
+            slot: config.slot.clone(),
+            publication: config.publication.clone(),
+            outboxes: config.outboxes.iter().map(|outbox| outbox.name.clone()).collect(),
+        };
+        let task = tokio::spawn(async move {
+            let mut pause = SOON;
+            loop {
+                if sender.send(look.take().await).await.is_err() {
+                    return;
+                }
+                tokio::time::sleep(pause).await;
+                pause = INTERVAL;
+            }
+        });
+        Sampler { samples, task }
+    }
+
+    /// The next sample. Cancel safe.
+    pub(super) async fn next(&mut self) -> Result<Sample, postgres::Error> {
+        self.samples.recv().await.expect("the task ends with its owner")
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Whether the server refuses connections because it goes down.
+pub(super) fn is_shutdown(error: &postgres::Error) -> bool {
+    error.kind() == ErrorKind::ServerStopping || error.sqlstate() == Some("57P03")
+}
+
+struct Look {
+    database: ConnInfo,
+    slot: String,
+    publication: String,
+    outboxes: Vec<TableName>,
+}
+
+impl Look {
+    async fn take(&self) -> Result<Sample, postgres::Error> {
+        match tokio::time::timeout(PATIENCE, self.query()).await {
+            Ok(sample) => sample,
+            Err(_) => Err(postgres::Error::Closed),
+        }
+    }
+
+    async fn query(&self) -> Result<Sample, postgres::Error> {
+        let client = sql::connect(&self.database).await?;
+        let tables: Vec<&str> = self.outboxes.iter().map(|outbox| outbox.table.as_str()).collect();
+        let row = client
+            .query_one(
+                "WITH published AS ( \
+                   SELECT schemaname::text, tablename::text FROM pg_catalog.pg_publication_tables \
+                   WHERE pubname = $2 AND tablename = ANY ($3) \
+                 ), log AS ( \
+                   SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_receive_lsn() \
+                     ELSE pg_catalog.pg_current_wal_lsn() END AS lsn \
+                 ) \
+                 SELECT log.lsn::text, slot.confirmed_flush_lsn::text, \
+                   greatest(log.lsn - slot.restart_lsn, 0)::bigint, slot.safe_wal_size, \
+                   (SELECT sync_state FROM pg_catalog.pg_stat_replication WHERE pid = slot.active_pid), \
+                   ARRAY(SELECT schemaname FROM published), ARRAY(SELECT tablename FROM published) \
+                 FROM log, pg_catalog.pg_replication_slots slot WHERE slot.slot_name = $1",
+                &[&self.slot, &self.publication, &tables],
+            )
+            .await?;
+        let lsn = |column: usize| {
+            let text: Option<String> = row.get(column);
+            text.and_then(|text| text.parse::<Lsn>().ok()).unwrap_or_default()
+        };
+        let (schemas, tables): (Vec<String>, Vec<String>) = (row.get(5), row.get(6));
+        Ok(Sample {
+            wal: lsn(0),
+            confirmed: lsn(1),
+            retained_bytes: row.get::<_, Option<i64>>(2).unwrap_or(0).unsigned_abs(),
+            safe_bytes: row.get::<_, Option<i64>>(3).map(|bytes| u64::try_from(bytes).unwrap_or(0)),
+            sync_state: row.get(4),
+            published: std::iter::zip(schemas, tables).map(|(schema, table)| TableName { schema, table }).collect(),
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! Starts sessions, one after another: the only place where anything is tried again.
+
+use std::{
+    collections::hash_map::RandomState,
+    hash::{BuildHasher, Hasher},
+    time::Duration,
+};
+
+use tokio::sync::watch;
+
+use crate::{
+    config::Config,
+    postgres::ErrorKind,
+    session::{self, End, Error},
+    status::{State, Status},
+};
+
+/// How often a standby looks whether the slot is free.
+const STANDBY_INTERVAL: Duration = Duration::from_millis(500);
+const BACKOFF_FIRST: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(10);
+
+/// Streams until asked to stop, or until trouble that another session would meet again.
+pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<bool>) -> Result<End, Error> {
+    let mut backoff = Backoff::new();
+    loop {
+        let before = status.now().confirmed;
+        let session = select_stop(session::run(config, status, stop.clone()), &mut stop, status).await;
+        if status.now().confirmed != before {
+            backoff = Backoff::new();
+        }
+        let pause = match session {
+            Ok(end @ (End::Drained | End::GraceOver { .. })) => return Ok(end),
+            Ok(End::ServerStopped) => {
+                status.enter(State::Connecting, Some("the database was shut down".to_owned()));
+                backoff.next()
+            }
+            Err(error) => match kind(&error) {
+                ErrorKind::Permanent => return Err(error),
+                ErrorKind::SlotInUse { pid } => {
+                    standby(config, status, pid, &error);
+                    STANDBY_INTERVAL
+                }
+                ErrorKind::Transient | ErrorKind::ServerStopping => {
+                    let pause = backoff.next();
+                    tracing::warn!("{}; trying again in {pause:?}", chain(&error));
+                    status.enter(State::Connecting, Some(chain(&error)));
+                    status.now().reconnects += 1;
+                    pause
+                }
+            },
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = stop.wait_for(|stop| *stop) => return Ok(End::Drained),
+        }
+    }
+}
+
+/// A session that has not begun to stream has nothing to drain: the signal simply ends it.
+async fn select_stop(
+    session: impl Future<Output = Result<End, Error>>,
+    stop: &mut watch::Receiver<bool>,
+    status: &Status,
+) -> Result<End, Error> {
+    tokio::pin!(session);
+    tokio::select! {
+        biased;
+        end = &mut session => end,
+        _ = stop.wait_for(|stop| *stop) => match status.now().state {
+            State::Connecting | State::Standby => Ok(End::Drained),
+            State::Streaming | State::Stopping => session.await,
+        },
+    }
+}
+
+fn standby(config: &Config, status: &Status, pid: Option<i32>, error: &Error) {
+    let entered = status.now().state != State::Standby;
+    if entered {
+        let holder = pid.map_or_else(String::new, |pid| format!(" (held by server process {pid})"));
+        tracing::info!("standby: slot {} is in use{holder}; waiting for it", config.slot);
+    }
+    status.enter(State::Standby, Some(chain(error)));
+}
+
+fn kind(error: &Error) -> ErrorKind {
+    match error {
+        Error::Postgres(error) => error.kind(),
+        Error::Slot(error) => error.kind(),
+        Error::Kafka(error) if error.is_permanent() => ErrorKind::Permanent,
+        Error::Kafka(_) => ErrorKind::Transient,
+        Error::Forwarded { .. } => ErrorKind::Transient,
+        Error::Pipeline(_) | Error::Poison(_) | Error::SynchronousStandby { .. } => ErrorKind::Permanent,
+    }
+}
+
+/// An error and its causes on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let text = error.to_string();
+        if !line.contains(&text) {
+            line = format!("{line}: {text}");
+        }
+        source = error.source();
+    }
+    line
+}
+
+/// Doubles to a limit; each pause is drawn between half and whole, that many processes do not return as one.
+struct Backoff {
+    ceiling: Duration,
+}
+
+impl Backoff {
+    fn new() -> Backoff {
+        Backoff { ceiling: BACKOFF_FIRST }
+    }
+
+    fn next(&mut self) -> Duration {
+        let random = RandomState::new().build_hasher().finish() as u32;
+        let pause = self.ceiling / 2 + (self.ceiling / 2).mul_f64(f64::from(random) / f64::from(u32::MAX));
+        self.ceiling = (self.ceiling * 2).min(BACKOFF_MAX);
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_limit_and_vary() {
+        let mut backoff = Backoff::new();
+        let pauses: Vec<Duration> = (0..12).map(|_| backoff.next()).collect();
+        assert!(pauses[0] >= BACKOFF_FIRST / 2 && pauses[0] <= BACKOFF_FIRST);
+        assert!(pauses[11] >= BACKOFF_MAX / 2 && pauses[11] <= BACKOFF_MAX);
+    }
+}
