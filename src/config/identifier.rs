@@ -3,15 +3,10 @@
 //! `table` is the one key that is SQL, because it is two names in one text. Slot, publication and columns are single
 //! names and are written as the catalog holds them.
 
+use crate::pipeline::outbox::TableName;
+
 /// Most bytes of a name (`NAMEDATALEN` less one). PostgreSQL cuts longer ones, and the stream has what is left.
 pub const NAME_BYTES_MAX: usize = 63;
-
-/// A table's name as the catalog holds it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TableName {
-    pub schema: String,
-    pub table: String,
-}
 
 /// Why a text is not the name of a table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -34,7 +34,7 @@ use crate::{
 pub use environment::Environment;
 pub use error::{ConfigError, Origin, Place};
 pub use flags::{FILE_ARGUMENT, Flags};
-pub use identifier::{NAME_BYTES_MAX, NameError, TableName};
+pub use identifier::{NAME_BYTES_MAX, NameError};
 pub use kafka::KafkaProperties;
 pub use settings::Settings;
 

@@ -121,8 +121,7 @@ impl Settings {
 impl Outbox {
     fn resolve(self) -> outbox::Outbox {
         outbox::Outbox {
-            schema: self.table.schema,
-            table: self.table.table,
+            name: self.table,
             columns: self.columns.over(self.preset),
             topic: self.route.topic,
             timestamp: self.record.timestamp,

@@ -7,10 +7,13 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use crate::pipeline::{OnUpdate, outbox::Timestamp, template::Template};
+use crate::pipeline::{
+    OnUpdate,
+    outbox::{TableName, Timestamp},
+    template::Template,
+};
 
 use super::{
-    identifier::TableName,
     preset::{ColumnNames, Preset},
     value,
 };

@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 pub use super::librdkafka::NewProducerError;
 use super::librdkafka::{Event, Failure, Producer, TopicId};
 use crate::{
-    config::{Config, Topics},
+    config::{Config, KafkaProperties, Topics},
     pipeline::{Position, Record, Ticket},
 };
 
@@ -123,7 +123,7 @@ impl Kafka {
             held: None,
             rules: Rules {
                 principal: principal(&config.kafka),
-                message_bytes_max: config.kafka.get("message.max.bytes").map_or("1000000", String::as_str).to_owned(),
+                message_bytes_max: config.kafka.get("message.max.bytes").unwrap_or("1000000").to_owned(),
                 unknown_topic_timeout: config.unknown_topic_timeout,
             },
             last_error: None,
@@ -249,13 +249,13 @@ fn properties(config: &Config) -> BTreeMap<String, String> {
     ];
     let owned = |(name, value): (&str, String)| (name.to_owned(), value);
     let mut properties: BTreeMap<String, String> = defaults.map(owned).into();
-    properties.extend(config.kafka.clone());
+    properties.extend(config.kafka.iter().map(|(name, value)| (name.to_owned(), value.to_owned())));
     properties.extend(needed.map(owned));
     properties
 }
 
 /// Who Kafka thinks we are.
-fn principal(kafka: &BTreeMap<String, String>) -> String {
+fn principal(kafka: &KafkaProperties) -> String {
     let get = |name| kafka.get(name);
     match (get("sasl.username"), get("ssl.certificate.location").or(get("ssl.certificate.pem"))) {
         (Some(user), _) => format!("User:{user}"),
