@@ -1,0 +1,232 @@
+#!/usr/bin/env bash
+# Finds what walpost's build, tests and demo need, and installs only what is missing.
+#
+#   scripts/provision.sh build                      compiler, make, pkg-config, OpenSSL's headers
+#   scripts/provision.sh servers                    PostgreSQL with psql, and Kafka
+#   scripts/provision.sh postgres 14 15 16 17 18    exactly these PostgreSQL majors
+#   scripts/provision.sh kafka                      Kafka alone
+#
+# Words may be combined. Debian packages are installed by apt, as root or through sudo; where neither is possible the
+# line to run is printed and the exit code is 2. Kafka, and the PostgreSQL majors that the machine lacks, come from
+# Maven artefacts: real servers, no container engine. They are kept in
+# ${WALPOST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/walpost} (for root in /var/cache/walpost, since PostgreSQL refuses to
+# run as root, and another user cannot read root's home), and nothing is downloaded twice:
+#
+#   postgres/<major>/bin    the server's programs, a link
+#   kafka/                  the broker's jars, a link
+#
+# Other scripts source this file for its functions.
+set -euo pipefail
+
+KAFKA_VERSION=4.3.1
+declare -A POSTGRES_VERSIONS=([14]=14.19.0 [15]=15.14.0 [16]=16.10.0 [17]=17.6.0 [18]=18.0.0)
+RUST_MINIMUM=1.85
+JAVA_MINIMUM=17
+
+say() { printf '%s\n' "walpost: $*" >&2; }
+fail() { # CODE MESSAGE
+  printf '%s\n' "walpost: $2" >&2
+  exit "$1"
+}
+
+cache_folder() {
+  if [[ -n ${WALPOST_CACHE:-} ]]; then
+    printf '%s\n' "$WALPOST_CACHE"
+  elif [[ $EUID -eq 0 ]]; then
+    printf '%s\n' /var/cache/walpost
+  else
+    printf '%s\n' "${XDG_CACHE_HOME:-$HOME/.cache}/walpost"
+  fi
+}
+CACHE=$(cache_folder)
+
+# --- Rust: the one thing that is asked for and never installed -------------------------------------------------------
+
+require_rust() {
+  local found
+  command -v cargo >/dev/null || PATH=$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin
+  found=$(rustc --version 2>/dev/null | sed -n 's/^rustc \([0-9][0-9.]*\).*/\1/p') || true
+  [[ -n $found ]] || fail 2 "Rust $RUST_MINIMUM or later is needed and no rustc was found: install it with rustup (https://rustup.rs)"
+  [[ $(printf '%s\n' "$RUST_MINIMUM" "$found" | sort -V | head -n 1) == "$RUST_MINIMUM" ]] ||
+    fail 2 "Rust $RUST_MINIMUM or later is needed, this is $found: run 'rustup update stable'"
+}
+
+# --- Debian packages -------------------------------------------------------------------------------------------------
+
+apt_install() { # PACKAGE...
+  local become=()
+  command -v apt-get >/dev/null || fail 2 "this machine has no apt; install what Debian calls: $*"
+  if [[ $EUID -ne 0 ]]; then
+    sudo -n true 2>/dev/null || fail 2 "some packages are missing; run: sudo apt-get install -y $*"
+    become=(sudo -n)
+  fi
+  say "installing $*"
+  "${become[@]}" apt-get update -q </dev/null >&2
+  # Debian's PostgreSQL would create a cluster and start it as a service: a demo has no business doing that.
+  local quiet=/etc/postgresql-common/createcluster.d/walpost-no-cluster.conf
+  "${become[@]}" install -d /etc/postgresql-common/createcluster.d
+  printf 'create_main_cluster = false\n' | "${become[@]}" tee "$quiet" >/dev/null
+  local code=0
+  "${become[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@" </dev/null >&2 || code=$?
+  "${become[@]}" rm -f "$quiet"
+  [[ $code -eq 0 ]] || fail 2 "apt could not install: $*"
+}
+
+has_java() {
+  local found
+  found=$(java -version 2>&1 | sed -n '1s/.*version "\([0-9]*\).*/\1/p') || return 1
+  [[ -n $found && $found -ge $JAVA_MINIMUM ]]
+}
+java_package() { # The oldest that Kafka runs on where it is packaged, the distribution's own otherwise.
+  if apt-cache show "openjdk-$JAVA_MINIMUM-jre-headless" >/dev/null 2>&1; then
+    printf '%s\n' "openjdk-$JAVA_MINIMUM-jre-headless"
+  else
+    printf '%s\n' default-jre-headless
+  fi
+}
+
+provision_build() {
+  local missing=()
+  { command -v cc && command -v c++ && command -v make; } >/dev/null || missing+=(build-essential)
+  command -v pkg-config >/dev/null || missing+=(pkg-config)
+  { command -v pkg-config >/dev/null && pkg-config --exists openssl; } || missing+=(libssl-dev)
+  [[ ${#missing[@]} -eq 0 ]] || apt_install "${missing[@]}"
+}
+
+# --- Maven artefacts -------------------------------------------------------------------------------------------------
+
+need_maven() { # PROGRAM:PACKAGE... that the download needs too
+  local missing=() pair
+  command -v mvn >/dev/null || missing+=(maven)
+  has_java || missing+=("$(java_package)")
+  for pair in "$@"; do
+    command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
+  done
+  [[ ${#missing[@]} -eq 0 ]] || apt_install "${missing[@]}"
+}
+
+# Runs FUNCTION with an empty folder as its argument and gives the folder its name in the cache only when all went
+# well: what has the name is whole, whoever was killed when.
+fetched() { # NAME FUNCTION ARGUMENT...
+  local name=$1 fetch=$2
+  shift 2
+  [[ -e $CACHE/$name ]] && return
+  mkdir -p "$CACHE"
+  (
+    umask 022
+    flock 9
+    [[ -e $CACHE/$name ]] && exit
+    say "downloading $name"
+    rm -rf "$CACHE/partial-$name"
+    mkdir "$CACHE/partial-$name"
+    "$fetch" "$CACHE/partial-$name" "$@" </dev/null >&2
+    mv "$CACHE/partial-$name" "$CACHE/$name"
+  ) 9>"$CACHE/lock"
+}
+
+fetch_kafka() { # FOLDER
+  mvn -q -B -Dstyle.color=never -f "$(dirname "${BASH_SOURCE[0]}")/kafka/pom.xml" -Dkafka.version="$KAFKA_VERSION" \
+    dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$1"
+}
+
+provision_kafka() {
+  has_java || apt_install "$(java_package)"
+  [[ -e $CACHE/kafka-$KAFKA_VERSION ]] || need_maven
+  fetched "kafka-$KAFKA_VERSION" fetch_kafka
+  ln -sfn "kafka-$KAFKA_VERSION" "$CACHE/kafka"
+}
+
+fetch_postgres() { # FOLDER VERSION
+  local machine
+  case $(uname -m) in
+    x86_64) machine=amd64 ;;
+    aarch64) machine=arm64v8 ;;
+    *) fail 2 "there is no PostgreSQL artefact for $(uname -m): install PostgreSQL ${2%%.*} yourself" ;;
+  esac
+  (cd "$1" && mvn -q -B -Dstyle.color=never dependency:unpack -DoutputDirectory="$1/jar" \
+    -Dartifact="io.zonky.test.postgres:embedded-postgres-binaries-linux-$machine:$2")
+  tar -xJf "$1"/jar/*.txz -C "$1"
+  rm -rf "$1/jar"
+}
+
+# --- PostgreSQL ------------------------------------------------------------------------------------------------------
+
+# Prints the folder with the programs of a PostgreSQL of this major that the machine has.
+installed_postgres() { # MAJOR
+  local folder
+  for folder in "/usr/lib/postgresql/$1/bin" "/usr/pgsql-$1/bin" "/usr/local/pgsql/bin" "$(pg_config --bindir 2>/dev/null || true)"; do
+    [[ -x $folder/initdb && -x $folder/postgres ]] || continue
+    [[ $("$folder/postgres" --version) =~ \)\ $1[.a-z] ]] || continue
+    printf '%s\n' "$folder"
+    return
+  done
+  return 1
+}
+
+link_postgres() { # MAJOR FOLDER
+  mkdir -p "$CACHE/postgres/$1"
+  ln -sfn "$2" "$CACHE/postgres/$1/bin"
+}
+
+provision_postgres() { # MAJOR
+  local folder version=${POSTGRES_VERSIONS[$1]:-}
+  [[ -n $version ]] || fail 2 "PostgreSQL $1 is not one of: $(printf '%s\n' "${!POSTGRES_VERSIONS[@]}" | sort | tr '\n' ' ')"
+  if ! folder=$(installed_postgres "$1"); then
+    [[ -e $CACHE/postgres-$version ]] || need_maven xz:xz-utils
+    fetched "postgres-$version" fetch_postgres "$version"
+    folder=$CACHE/postgres-$version/bin
+  fi
+  link_postgres "$1" "$folder"
+}
+
+# Links whichever PostgreSQL the machine has, the newest first, and Debian's where it has none.
+provision_any_postgres() {
+  local major folder missing=()
+  some_installed_postgres >/dev/null || missing+=(postgresql)
+  command -v psql >/dev/null || missing+=(postgresql-client)
+  [[ ${#missing[@]} -eq 0 ]] || apt_install "${missing[@]}"
+  read -r major folder < <(some_installed_postgres) || fail 2 "no PostgreSQL 14 to 18 was found: run 'scripts/provision.sh postgres 17'"
+  link_postgres "$major" "$folder"
+  ln -sfn "$major" "$CACHE/postgres/any"
+}
+some_installed_postgres() {
+  local major folder
+  for major in 18 17 16 15 14; do
+    if folder=$(installed_postgres "$major"); then
+      printf '%s %s\n' "$major" "$folder"
+      return
+    fi
+  done
+  return 1
+}
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+provision() {
+  local word
+  [[ $# -gt 0 ]] || fail 2 "usage: scripts/provision.sh [build] [servers] [kafka] [postgres MAJOR...]"
+  while [[ $# -gt 0 ]]; do
+    word=$1
+    shift
+    case $word in
+      build) provision_build ;;
+      kafka) provision_kafka ;;
+      servers)
+        provision_any_postgres
+        provision_kafka
+        ;;
+      postgres)
+        [[ ${1:-} =~ ^[0-9]+$ ]] || fail 2 "which PostgreSQL? for instance: scripts/provision.sh postgres 17"
+        while [[ ${1:-} =~ ^[0-9]+$ ]]; do
+          provision_postgres "$1"
+          shift
+        done
+        ;;
+      *) fail 2 "unknown word $word; usage: scripts/provision.sh [build] [servers] [kafka] [postgres MAJOR...]" ;;
+    esac
+  done
+}
+
+if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
+  provision "$@"
+fi

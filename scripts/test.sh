@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Finds or installs what the tests need, then runs them all against real PostgreSQL and real Kafka.
+#
+#   scripts/test.sh            the short form, within CI's time
+#   scripts/test.sh --long     the full sizes and durations
+#
+# Further words go to cargo test: scripts/test.sh --test e2e -- rolls_back
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/provision.sh
+source scripts/provision.sh
+
+if [[ ${1:-} == --long ]]; then
+  shift
+  export WALPOST_TEST_LONG=1
+fi
+
+require_rust
+provision build servers postgres 14 15 16 17 18
+export WALPOST_CACHE=$CACHE
+cargo test --profile ci "$@"

@@ -1,0 +1,6 @@
+//! End to end: real PostgreSQL, real Kafka, the built binary.
+
+#![allow(unreachable_pub, reason = "a test binary exports nothing; `pub` marks what stories use of the support")]
+
+mod servers;
+mod support;

@@ -1,0 +1,105 @@
+//! Topics of a test broker: made, changed, blocked, deleted.
+
+use std::time::Duration;
+
+use rdkafka::{
+    admin::{AdminClient, AdminOptions, AlterConfig, ConfigSource, NewTopic, ResourceSpecifier, TopicReplication},
+    client::DefaultClientContext,
+    consumer::{BaseConsumer, Consumer},
+    error::RDKafkaErrorCode,
+};
+use tokio::runtime::Builder;
+
+use super::{eventually, kafka::Kafka};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Kafka {
+    pub fn create_topic(&self, name: &str, partitions: i32, configuration: &[(&str, &str)]) {
+        self.create(name, partitions, 1, configuration);
+    }
+
+    /// A topic that [`Kafka::block`] can block: each partition has its second replica on the ghost.
+    pub fn create_blockable_topic(&self, name: &str, partitions: i32) {
+        self.create(name, partitions, 2, &[]);
+    }
+
+    /// From here on every acks=all to this topic fails with a retriable error, and to no other.
+    pub fn block(&self, name: &str) {
+        self.set_topic_config(name, &[("min.insync.replicas", "2")]);
+    }
+
+    pub fn unblock(&self, name: &str) {
+        self.set_topic_config(name, &[("min.insync.replicas", "1")]);
+    }
+
+    /// Changes some of a topic's settings and leaves the others.
+    pub fn set_topic_config(&self, name: &str, changes: &[(&str, &str)]) {
+        let topic = ResourceSpecifier::Topic(name);
+        let described = wait(self.admin().describe_configs([&topic], &options())).expect("Kafka answers");
+        let described = described.into_iter().next().expect("one topic was asked for").expect("the topic exists");
+        let kept = described.entries.iter().filter(|entry| {
+            entry.source == ConfigSource::DynamicTopic && changes.iter().all(|(change, _)| *change != entry.name)
+        });
+        let mut alter = AlterConfig::new(topic);
+        for entry in kept {
+            alter = alter.set(&entry.name, entry.value.as_deref().unwrap_or_default());
+        }
+        for (name, value) in changes {
+            alter = alter.set(name, value);
+        }
+        let altered = wait(self.admin().alter_configs([&alter], &options())).expect("Kafka answers");
+        altered.into_iter().next().expect("one topic was changed").expect("the settings are valid");
+        eventually(PATIENCE, &format!("topic {name} has its new settings"), || {
+            let described = wait(self.admin().describe_configs([&ResourceSpecifier::Topic(name)], &options())).ok()?;
+            let described = described.into_iter().next()?.ok()?;
+            let in_force =
+                |(name, value): &(&str, &str)| described.get(name).and_then(|e| e.value.as_deref()) == Some(value);
+            changes.iter().all(in_force).then_some(())
+        });
+    }
+
+    /// Deletes a topic and waits until it is gone.
+    pub fn delete_topic(&self, name: &str) {
+        let deleted = wait(self.admin().delete_topics(&[name], &options())).expect("Kafka answers");
+        deleted.into_iter().next().expect("one topic was deleted").expect("the topic existed");
+        eventually(PATIENCE, &format!("topic {name} is gone"), || self.partitions(name).is_none().then_some(()));
+    }
+
+    /// How many partitions a topic has, when it exists.
+    pub fn partitions(&self, name: &str) -> Option<i32> {
+        let client: BaseConsumer = self.client().create().expect("the configuration is complete");
+        // Metadata of all topics: asking for one by name could create it.
+        let metadata = client.fetch_metadata(None, PATIENCE).expect("Kafka answers");
+        let topic = metadata.topics().iter().find(|topic| topic.name() == name && topic.error().is_none())?;
+        i32::try_from(topic.partitions().len()).ok()
+    }
+
+    fn create(&self, name: &str, partitions: i32, replicas: i32, configuration: &[(&str, &str)]) {
+        let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(replicas));
+        for (name, value) in configuration {
+            topic = topic.set(name, value);
+        }
+        let created = wait(self.admin().create_topics([&topic], &options())).expect("Kafka answers");
+        match created.into_iter().next().expect("one topic was created") {
+            Ok(_) => {}
+            Err((name, RDKafkaErrorCode::TopicAlreadyExists)) => panic!("topic {name} exists already"),
+            Err((name, error)) => panic!("topic {name} cannot be created: {error}"),
+        }
+        eventually(PATIENCE, &format!("topic {name} is there"), || {
+            (self.partitions(name)? == partitions).then_some(())
+        });
+    }
+
+    fn admin(&self) -> AdminClient<DefaultClientContext> {
+        self.client().create().expect("the configuration is complete")
+    }
+}
+
+fn options() -> AdminOptions {
+    AdminOptions::new().request_timeout(Some(PATIENCE)).operation_timeout(Some(PATIENCE))
+}
+
+fn wait<T>(answer: impl Future<Output = T>) -> T {
+    Builder::new_current_thread().build().expect("a runtime can be built").block_on(answer)
+}
