@@ -17,6 +17,8 @@ use crate::support::{
     certificates::Authority,
     eventually,
     kafka::Kafka,
+    long,
+    outbox::{Bulk, Outbox},
     postgres::{MAIN, Mode, Postgres, VERSIONS},
     records::Isolation,
 };
@@ -45,8 +47,13 @@ fn a_crashed_postgresql_comes_back_on_its_port_with_its_data() {
     assert_eq!(session.value("SELECT seven FROM t").as_deref(), Some("7"));
     assert_eq!(session.value("SHOW wal_sender_timeout").as_deref(), Some("0"));
     drop(session);
-    assert!(server.stop(Mode::Smart, Duration::from_secs(30)) < Duration::from_secs(30));
-    server.start_again();
+    for mode in [Mode::Smart, Mode::Immediate] {
+        let socket = server.socket_folder().join(format!(".s.PGSQL.{}", server.port()));
+        assert!(socket.exists());
+        server.stop(mode, WITHIN);
+        assert!(!socket.exists() && !server.data().join("postmaster.pid").exists(), "{mode:?} leaves nothing behind");
+        server.start_again();
+    }
 }
 
 #[test]
@@ -186,6 +193,7 @@ fn postgresql_speaks_tls_and_presents_the_certificate_it_is_told_to() {
     };
     connect(&authority, "s3cret").expect("all is right");
     connect(&authority, "wrong").expect_err("the password is wrong");
+    assert!(server.log().contains("password authentication failed for user \"app\""));
     connect(&Authority::new(), "s3cret").expect_err("the authority is unknown");
     for bad in [authority.other_host(), authority.expired(), authority.client("app")] {
         server.present(&bad);
@@ -193,6 +201,68 @@ fn postgresql_speaks_tls_and_presents_the_certificate_it_is_told_to() {
     }
     server.present(&authority.server());
     connect(&authority, "s3cret").expect("all is right again");
+}
+
+#[test]
+fn an_outbox_holds_what_its_writers_believe_to_have_committed() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::create(&database);
+    let mut writer = outbox.writer();
+    writer.begin();
+    writer.event("order", "o-1");
+    writer.savepoint("a");
+    writer.event("order", "o-1");
+    writer.savepoint("b");
+    writer.event("order", "o-2");
+    writer.rollback_to("a");
+    writer.event("order", "o-3");
+    writer.commit();
+    writer.begin();
+    writer.event("order", "never");
+    writer.rollback();
+    let mut other = outbox.writer();
+    other.one("invoice", "i-1");
+    let rows = if long() { 20_000 } else { 500 };
+    let bulk = Bulk { transactions: 10, rows, aggregates: 7, padding: 200 };
+    std::thread::scope(|scope| {
+        scope.spawn(|| writer.bulk(bulk));
+        scope.spawn(|| other.bulk(bulk));
+    });
+
+    let topic = outbox.topic("");
+    let rows = database.session().rows(&format!(
+        "SELECT id, '{topic}' || aggregate_type, aggregate_id, payload FROM walpost.outbox ORDER BY aggregate_id, seq"
+    ));
+    let mut committed = outbox.committed();
+    committed.sort_by(|a, b| a.key.cmp(&b.key)); // stable: in commit order for each key
+    let believed: Vec<_> = committed.into_iter().map(|e| [e.id, e.topic, e.key, e.value].map(Some).to_vec()).collect();
+    assert!(rows == believed, "{} rows, {} events believed", rows.len(), believed.len());
+}
+
+#[test]
+fn the_position_of_an_outbox_moves_only_when_its_slot_is_read() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::create(&database);
+    let before = outbox.confirmed();
+    outbox.writer().one("order", "o-1");
+    assert_eq!((outbox.confirmed(), outbox.walsender()), (before, None));
+    let slot = outbox.slot();
+    database.sql(&format!("SELECT pg_replication_slot_advance('{slot}', pg_current_wal_lsn())"));
+    outbox.drained(WITHIN);
+    assert!(outbox.confirmed() > before);
+}
+
+#[test]
+fn an_outbox_is_configured_with_what_a_test_adds() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::create(&database);
+    let text = outbox.configuration(Kafka::shared(), "slot = \"other\"\n[kafka]\n\"linger.ms\" = 1\n[route]\nx = 2");
+    let table: toml::Table = text.parse().expect("it is TOML");
+    assert_eq!(table["database_url"].as_str(), Some(database.url().as_str()));
+    assert_eq!(table["slot"].as_str(), Some("other"));
+    assert_eq!(table["kafka"]["linger.ms"].as_integer(), Some(1));
+    assert_eq!(table["route"]["x"].as_integer(), Some(2));
+    assert_eq!(table["route"]["topic"].as_str(), Some(outbox.topic("${aggregate_type}").as_str()));
 }
 
 fn producer(brokers: &str, properties: &[(&str, &str)]) -> ThreadedProducer<DefaultProducerContext> {

@@ -14,12 +14,16 @@ use std::{
 
 pub mod certificates;
 pub mod kafka;
+pub mod outbox;
 pub mod postgres;
 pub mod process;
 pub mod records;
 pub mod scratch;
 pub mod session;
 pub mod topics;
+pub mod verify;
+#[allow(dead_code, reason = "the first stories take only part of it")]
+pub mod walpost;
 
 /// Polls until `check` gives a value, at most `within`.
 pub fn eventually<T>(within: Duration, what: &str, mut check: impl FnMut() -> Option<T>) -> T {

@@ -86,14 +86,7 @@ impl Builder {
         let data = folder.join("data");
         run("cp", [OsString::from("-a"), template(self.version, &programs).into(), data.clone().into()]);
         USER.give(&folder);
-        let server = Postgres {
-            port: scratch::port(),
-            programs,
-            data,
-            folder,
-            process: Mutex::new(None),
-            databases: AtomicU32::new(0),
-        };
+        let server = Postgres { port: scratch::port(), programs, data, folder, process: Mutex::new(None) };
         let mut conf = format!("\nport = {}\nunix_socket_directories = '{}'\n", server.port, server.folder.display());
         for (setting, value) in SETTINGS {
             conf += &format!("{setting} = '{value}'\n");
@@ -120,7 +113,6 @@ pub struct Postgres {
     folder: PathBuf,
     data: PathBuf,
     process: Mutex<Option<Process>>,
-    databases: AtomicU32,
 }
 
 impl Postgres {
@@ -178,14 +170,16 @@ impl Postgres {
         self.session("postgres").run(sql);
     }
 
-    /// A new database of this server, dropped with its slots at the end.
+    /// A new database of this server, dropped with its slots at the end. No other database of the process, on whatever
+    /// server, has its name, so that slots and topics can be named after it.
     pub fn database(&self) -> Database<'_> {
         self.database_with("")
     }
 
     /// As [`Postgres::database`], with options of CREATE DATABASE such as `ENCODING 'LATIN1' TEMPLATE template0`.
     pub fn database_with(&self, options: &str) -> Database<'_> {
-        let name = format!("db_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("db_{}", COUNT.fetch_add(1, Ordering::Relaxed));
         self.sql(&format!("CREATE DATABASE {name} {options}"));
         Database { server: self, name }
     }

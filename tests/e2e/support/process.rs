@@ -181,3 +181,47 @@ pub fn tail(path: &Path) -> String {
     let last = &lines[lines.len().saturating_sub(60)..];
     format!("--- end of {}\n{}\n---", path.display(), last.join("\n"))
 }
+
+mod tests {
+    use super::*;
+    use crate::support::{eventually, scratch};
+
+    const WITHIN: Duration = Duration::from_secs(10);
+
+    fn shell(script: &str) -> Process {
+        let folder = scratch::folder("process");
+        Process::start(&Launch {
+            name: "a script".to_owned(),
+            command: ["sh", "-c", script].map(OsString::from).into(),
+            environment: vec![("WORD".into(), "spoken".into())],
+            log: folder.join("log"),
+            folder,
+            last_signal: Signal::Term,
+        })
+    }
+
+    #[test]
+    fn an_exit_code_and_output_are_kept() {
+        let process = shell("echo $WORD; echo aside >&2; exit 3");
+        assert_eq!(process.wait(WITHIN), 3);
+        assert!(process.log().contains("spoken\naside"));
+    }
+
+    #[test]
+    fn a_signal_reaches_the_child_itself() {
+        let process = shell("exec sleep 1000");
+        assert!(process.memory_mib("VmRSS") > 0.0);
+        process.signal(Signal::Kill);
+        assert_eq!(process.wait(WITHIN), 128 + 9);
+        assert_eq!(process.memory_mib("VmRSS"), 0.0);
+    }
+
+    #[test]
+    fn a_child_ends_with_its_pipe_even_when_it_ignores_the_signal() {
+        let process = shell("trap '' TERM; echo deaf; while :; do sleep 0.1; done");
+        eventually(WITHIN, "the script is deaf", || process.log().contains("deaf\n").then_some(()));
+        let pid = process.pid();
+        drop(process);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+}
