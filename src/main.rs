@@ -3,7 +3,10 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use walpost::cli::{self, Cli, Exit, logging, output};
+use walpost::{
+    cli::{self, Cli, Exit, logging, output},
+    config::Environment,
+};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -14,7 +17,7 @@ fn main() -> ExitCode {
             return if answer.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
         }
     };
-    if let Err(error) = logging::start(&cli.log) {
+    if let Err(error) = logging::start(&cli.log, &Environment::of_process()) {
         output::print_error(&error.into());
         return Exit::Usage.into();
     }

@@ -10,16 +10,17 @@ use clap::ValueEnum;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{EnvFilter, filter::ParseError};
 
+use crate::config::Environment;
+
 /// How logs are written.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Form of the logs [variable: WALPOST_LOG_FORMAT].
-    #[arg(long, global = true, value_name = "FORM", default_value = "text")]
-    #[arg(env = "WALPOST_LOG_FORMAT", hide_env = true, hide_possible_values = false)]
-    log_format: Format,
+    /// Form of the logs [default: text] [variable: WALPOST_LOG_FORMAT].
+    #[arg(long, global = true, value_name = "FORM")]
+    log_format: Option<Format>,
     /// error, warn, info, debug, trace, or a filter as in walpost=debug,librdkafka=info [default: info]
     /// [variables: WALPOST_LOG_LEVEL, RUST_LOG].
-    #[arg(long, global = true, value_name = "LEVEL", env = "WALPOST_LOG_LEVEL", hide_env = true)]
+    #[arg(long, global = true, value_name = "LEVEL")]
     log_level: Option<String>,
 }
 
@@ -29,36 +30,46 @@ enum Format {
     Json,
 }
 
-/// A level that is none.
+/// What logs cannot be written as.
 #[derive(Debug, thiserror::Error)]
-#[error("{level:?} is no log level; use error, warn, info, debug, trace, or a filter as in walpost=debug")]
-pub struct LevelError {
-    level: String,
-    source: ParseError,
+pub enum LogError {
+    #[error("{level:?} is no log level; use error, warn, info, debug, trace, or a filter as in walpost=debug")]
+    Level { level: String, source: ParseError },
+    #[error("WALPOST_LOG_FORMAT: {0:?} is no form of logs; use text or json")]
+    Form(String),
 }
 
 /// Starts the logs of the process. Once only.
-pub fn start(options: &Options) -> Result<(), LevelError> {
+pub fn start(options: &Options, environment: &Environment) -> Result<(), LogError> {
+    let level = options.log_level.clone();
+    let level = level.or_else(|| environment.get("WALPOST_LOG_LEVEL")).or_else(|| environment.get("RUST_LOG"));
     let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter(options.log_level.as_deref(), std::env::var("RUST_LOG").ok().as_deref())?)
+        .with_env_filter(filter(level.as_deref().unwrap_or("info"))?)
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty()))
         // A closed standard error must not end the stream.
         .log_internal_errors(false);
-    match options.log_format {
+    match form(options.log_format, environment.get("WALPOST_LOG_FORMAT"))? {
         Format::Text => builder.init(),
         Format::Json => builder.json().flatten_event(true).init(),
     }
     Ok(())
 }
 
-fn filter(level: Option<&str>, rust_log: Option<&str>) -> Result<EnvFilter, LevelError> {
-    let typed = level.or(rust_log).filter(|level| !level.is_empty()).unwrap_or("info");
+fn form(flag: Option<Format>, variable: Option<String>) -> Result<Format, LogError> {
+    match (flag, variable) {
+        (Some(form), _) => Ok(form),
+        (None, Some(text)) => Format::from_str(&text, true).map_err(|_| LogError::Form(text)),
+        (None, None) => Ok(Format::Text),
+    }
+}
+
+fn filter(typed: &str) -> Result<EnvFilter, LogError> {
     let directives = match typed.parse::<LevelFilter>() {
         Ok(level) => format!("warn,librdkafka=error,rdkafka=error,walpost={level}"),
         Err(_) => typed.to_owned(),
     };
-    EnvFilter::builder().parse(directives).map_err(|source| LevelError { level: typed.to_owned(), source })
+    EnvFilter::builder().parse(directives).map_err(|source| LogError::Level { level: typed.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -67,18 +78,19 @@ mod tests {
 
     #[test]
     fn a_plain_level_is_walposts_alone() {
-        let shown = |level, rust_log| filter(level, rust_log).unwrap().to_string();
-        assert!(shown(None, None).contains("walpost=info"));
-        assert!(shown(Some("debug"), Some("trace")).contains("walpost=debug"));
-        assert!(shown(None, Some("trace")).contains("walpost=trace"));
-        assert!(shown(Some("trace"), None).contains("librdkafka=error"));
-        assert_eq!(shown(Some("librdkafka=debug"), None), "librdkafka=debug");
+        let shown = |level| filter(level).unwrap().to_string();
+        assert!(shown("debug").contains("walpost=debug"));
+        assert!(shown("debug").contains("librdkafka=error"));
+        assert_eq!(shown("librdkafka=debug"), "librdkafka=debug");
     }
 
     #[test]
-    fn what_is_no_level_is_refused() {
+    fn what_is_no_level_or_form_is_refused() {
         for level in ["walpost=loud", "walpost==", "a=b=c"] {
-            assert!(filter(Some(level), None).is_err(), "{level}");
+            assert!(filter(level).is_err(), "{level}");
         }
+        assert!(matches!(form(None, Some("xml".to_owned())), Err(LogError::Form(_))));
+        assert!(matches!(form(None, Some("JSON".to_owned())), Ok(Format::Json)));
+        assert!(matches!(form(Some(Format::Text), Some("json".to_owned())), Ok(Format::Text)));
     }
 }

@@ -21,6 +21,8 @@ mod resolve;
 mod settings;
 mod show;
 mod suggest;
+#[cfg(test)]
+mod tests;
 mod typed;
 mod value;
 

@@ -106,6 +106,9 @@ impl Settings {
         if outbox.value.as_array().is_some_and(Vec::is_empty) {
             return Err(self.refuse("outbox", "the list is empty; write at least one [[outbox]], or `table`"));
         }
+        if let Some(index) = self.outboxes().iter().position(|outbox| outbox.get("table").is_none()) {
+            return Err(self.refuse(&format!("outbox[{index}]"), "each [[outbox]] names its table; write `table`"));
+        }
         match self.entries.remove("table") {
             Some(Entry { origin: Origin::Default, .. }) | None => Ok(()),
             Some(Entry { origin: origin @ (Origin::File(_) | Origin::Variable(_) | Origin::Flag(_)), .. }) => {
@@ -165,7 +168,7 @@ impl Settings {
         if let Some((index, inner)) = path.strip_prefix("outbox[").and_then(|rest| rest.split_once(']')) {
             let inner = inner.trim_start_matches('.');
             let own = index.parse().ok().and_then(|index: usize| self.outboxes().get(index));
-            if own.is_none_or(|own| inner != "table" && find(own, inner).is_none()) {
+            if !inner.is_empty() && own.is_none_or(|own| find(own, inner).is_none()) {
                 return self.place(inner);
             }
         }

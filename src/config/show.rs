@@ -6,6 +6,7 @@ use toml::{Table, Value};
 
 use super::{
     Settings,
+    error::Origin,
     file::insert_missing,
     kafka,
     keys::{KEYS, Kind},
@@ -47,8 +48,10 @@ impl Settings {
                 push(&mut text, format_args!("# {name} is not set\n"));
             }
         }
-        for outbox in self.outboxes() {
-            push_outbox(&mut text, outbox);
+        if let Some(entry) = self.entries.get("outbox") {
+            for outbox in self.outboxes() {
+                push_outbox(&mut text, outbox, &entry.origin);
+            }
         }
         text
     }
@@ -75,8 +78,8 @@ fn push_entry(text: &mut String, name: &str, path: &str, entry: &Entry) {
     push(text, format_args!("{line:<COMMENT_AT$} # {}\n", entry.origin));
 }
 
-fn push_outbox(text: &mut String, outbox: &Value) {
-    push(text, format_args!("\n[[outbox]]\n"));
+fn push_outbox(text: &mut String, outbox: &Value, origin: &Origin) {
+    push(text, format_args!("\n{:<COMMENT_AT$} # {origin}\n", "[[outbox]]"));
     for (name, value) in outbox.as_table().into_iter().flatten() {
         push(text, format_args!("{} = {value}\n", quoted(name)));
     }

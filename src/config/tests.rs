@@ -1,0 +1,440 @@
+//! What is typed, and what comes of it: the configuration as a whole.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use clap::{Arg, Args, Command, FromArgMatches, value_parser};
+use tempfile::TempDir;
+
+use crate::pipeline::{OnUpdate, outbox::Timestamp};
+
+use super::{
+    Config, ConfigError, Environment, FILE_ARGUMENT, Flags, Needs, Settings,
+    keys::{KEYS, Kind},
+};
+
+/// One command line with its file and its variables.
+struct Typed {
+    directory: TempDir,
+    flags: Vec<String>,
+    variables: Vec<(String, String)>,
+}
+
+fn typed() -> Typed {
+    Typed { directory: TempDir::new().unwrap(), flags: Vec::new(), variables: Vec::new() }
+}
+
+impl Typed {
+    fn flags(mut self, flags: &[&str]) -> Typed {
+        self.flags.extend(flags.iter().map(|flag| flag.to_string()));
+        self
+    }
+
+    fn variable(mut self, name: &str, text: &str) -> Typed {
+        self.variables.push((name.to_owned(), text.to_owned()));
+        self
+    }
+
+    fn file(self, toml: &str) -> Typed {
+        let path = self.write("walpost.toml", toml);
+        self.flags(&["-c", &path])
+    }
+
+    /// A file beside the configuration; its path.
+    fn write(&self, name: &str, text: &str) -> String {
+        let path = self.directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn environment(&self) -> Environment {
+        self.variables.iter().cloned().collect()
+    }
+
+    fn settings(&self) -> Result<Settings, ConfigError> {
+        let file = Arg::new(FILE_ARGUMENT).short('c').value_parser(value_parser!(PathBuf));
+        let command = Flags::augment_args(Command::new("walpost").no_binary_name(true).arg(file));
+        let matches = command.try_get_matches_from(&self.flags).unwrap();
+        Settings::gather(&Flags::from_arg_matches(&matches).unwrap(), &self.environment())
+    }
+
+    fn resolve(&self, needs: Needs) -> Result<Config, ConfigError> {
+        self.settings()?.resolve(&self.environment(), needs)
+    }
+
+    fn config(&self) -> Config {
+        self.resolve(Needs::NOTHING).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn error(&self) -> String {
+        let error = self.resolve(Needs::NOTHING).expect_err("this should be refused").to_string();
+        error.replace(&format!("{}/", self.directory.path().display()), "")
+    }
+}
+
+#[test]
+fn defaults_alone_make_a_configuration() {
+    let config = typed().config();
+    assert_eq!((config.slot.as_str(), config.publication.as_str()), ("walpost", "walpost"));
+    assert_eq!(config.outboxes.len(), 1);
+    assert_eq!((config.outboxes[0].schema.as_str(), config.outboxes[0].table.as_str()), ("walpost", "outbox"));
+    assert_eq!(config.outboxes[0].topic, "outbox.event.${aggregate_type}".parse().unwrap());
+    assert_eq!(config.outboxes[0].timestamp, Timestamp::Commit);
+    assert_eq!(config.on_update, OnUpdate::Ignore);
+    assert_eq!(config.confirm_interval, Duration::from_millis(20));
+    assert_eq!(config.status_interval, Duration::from_secs(10));
+    assert_eq!(config.shutdown_grace, Duration::from_secs(10));
+    assert_eq!((config.in_flight_records, config.in_flight_bytes), (3000, 16 << 20));
+    assert_eq!(config.unknown_topic_timeout, Duration::from_secs(60));
+    assert!(!config.topics.create);
+    assert_eq!((config.topics.partitions, config.topics.replication), (None, None));
+    assert_eq!(config.http_listen, Some(SocketAddr::from(([127, 0, 0, 1], 9464))));
+    assert_eq!(config.kafka.iter().count(), 0);
+}
+
+#[test]
+fn a_flag_prevails_over_a_variable_and_a_variable_over_the_file() {
+    let file = "slot = 'file'\npublication = 'file'\nbrokers = 'file:1'\nkafka.linger.ms = 1";
+    let config = typed()
+        .file(file)
+        .variable("WALPOST_SLOT", "variable")
+        .variable("WALPOST_PUBLICATION", "variable")
+        .variable("WALPOST_KAFKA_LINGER_MS", "2")
+        .flags(&["--slot", "flag", "--kafka", "linger.ms=3"])
+        .config();
+    assert_eq!(config.slot, "flag");
+    assert_eq!(config.publication, "variable");
+    assert_eq!(config.brokers, "file:1");
+    assert_eq!(config.kafka.get("linger.ms"), Some("3"));
+
+    let typed = typed();
+    let path = typed.write("other.toml", "slot = 'other'");
+    assert_eq!(typed.variable("WALPOST_CONFIG", &path).config().slot, "other");
+}
+
+#[test]
+fn another_name_of_a_property_is_the_same_property() {
+    let file = "[kafka]\n'queue.buffering.max.ms' = 5\n'compression.codec' = 'lz4'";
+    let config = typed().file(file).flags(&["--kafka", "linger.ms=0"]).config();
+    assert_eq!(config.kafka.iter().collect::<Vec<_>>(), [("compression.type", "lz4"), ("linger.ms", "0")]);
+    let twice = typed().file("[kafka]\n'linger.ms' = 5\n'queue.buffering.max.ms' = 5").error();
+    assert_eq!(twice, "walpost.toml: kafka.linger.ms: this is given twice, by one name or by two");
+}
+
+#[test]
+fn numbers_and_switches_may_be_texts() {
+    let config = typed()
+        .variable("WALPOST_IN_FLIGHT_RECORDS", "17")
+        .variable("WALPOST_TOPICS_CREATE", "true")
+        .flags(&["--in-flight-bytes", "1MiB", "--topics-partitions", "6", "--http-listen", "off"])
+        .file("topics.replication = '3'\nkafka.socket.keepalive.enable = true")
+        .config();
+    assert_eq!((config.in_flight_records, config.in_flight_bytes), (17, 1 << 20));
+    assert!(config.topics.create);
+    assert_eq!((config.topics.partitions, config.topics.replication), (Some(6), Some(3)));
+    assert_eq!(config.http_listen, None);
+    assert_eq!(config.kafka.get("socket.keepalive.enable"), Some("true"));
+}
+
+#[test]
+fn unknown_keys_are_refused_with_the_nearest_known_one() {
+    for (toml, expected) in [
+        ("slto = 'x'", "walpost.toml: slto is no key; did you mean slot?"),
+        ("topic = 'x'", "walpost.toml: topic is no key; did you mean route.topic?"),
+        ("[route]\ntopc = 'x'", "walpost.toml: route.topc is no key; did you mean route.topic?"),
+        ("[columns]\nagregate_id = 'x'", "walpost.toml: columns.agregate_id is no key; did you mean aggregate_id?"),
+        ("[[outbox]]\ntabel = 'x'", "walpost.toml: outbox[0].tabel is no key; did you mean table?"),
+        ("colour = 'x'", "walpost.toml: colour is no key; `walpost config show` lists all keys"),
+        ("[kafka]\n'acsk' = 1", "walpost.toml: kafka.acsk: acsk is no property of librdkafka; did you mean acks?"),
+    ] {
+        assert_eq!(typed().file(toml).error(), expected);
+    }
+    assert_eq!(
+        typed().flags(&["--column", "agregate_id=x"]).error(),
+        "--column agregate_id: agregate_id is no key; did you mean aggregate_id?"
+    );
+    assert_eq!(
+        typed().variable("WALPOST_BROKER", "x").error(),
+        "WALPOST_BROKER is no variable of walpost; did you mean WALPOST_BROKERS?"
+    );
+    typed().variable("WALPOST_TEST_SEEDS", "1").config();
+}
+
+#[test]
+fn what_is_not_built_is_refused_by_name() {
+    let planned = KEYS.iter().filter_map(|key| match key.kind {
+        Kind::Choice { built, planned } => Some((key, built, planned)),
+        _ => None,
+    });
+    let mut seen = 0;
+    for (key, built, planned) in planned {
+        let flag = format!("--{}", key.flag().unwrap());
+        for word in planned {
+            let error = typed().flags(&[&flag, word]).error();
+            let expected = format!("{flag}: {} = \"{word}\" is not available in this version; use ", key.path);
+            assert!(error.starts_with(&expected), "{error}");
+            assert!(error.contains(&format!("{:?}", built[0])), "{error}");
+            seen += 1;
+        }
+        for word in built {
+            typed().flags(&[&flag, word]).config();
+        }
+    }
+    assert_eq!(seen, 11);
+    assert_eq!(
+        typed().file("snapshot = true").error(),
+        "walpost.toml: snapshot: true is not a value of snapshot; use \"never\""
+    );
+    assert_eq!(
+        typed().file("[[outbox]]\ntable = 'a'\npreset = 'status'").error(),
+        "walpost.toml: outbox[0].preset: preset = \"status\" is not available in this version; \
+         use \"walpost\" or \"debezium\""
+    );
+    let connector = typed();
+    let path = connector.write("connector.json", "{}");
+    assert_eq!(
+        connector.flags(&["-c", &path]).error(),
+        "connector.json: a connector configuration in JSON is not available in this version; use a TOML file"
+    );
+}
+
+/// A key that nobody reads would be accepted and ignored: each must refuse what it cannot be.
+#[test]
+fn every_key_is_read() {
+    for key in KEYS {
+        let error = typed().file(&format!("{} = [[1]]", key.path)).error();
+        assert!(error.starts_with(&format!("walpost.toml: {}", key.path)), "{}: {error}", key.path);
+    }
+    for part in super::keys::COLUMNS {
+        let error = typed().file(&format!("columns.{part} = [1]")).error();
+        assert!(error.starts_with(&format!("walpost.toml: columns.{part}: a list is not a text")), "{error}");
+    }
+}
+
+#[test]
+fn errors_name_the_place_the_problem_and_the_remedy() {
+    let duration = "write a number and a unit, as in \"20ms\", \"5s\" or \"7d\"";
+    for (typed, expected) in [
+        (
+            typed().file("confirm_interval = 20"),
+            format!("walpost.toml: confirm_interval: 20 is not a duration; {duration}"),
+        ),
+        (
+            typed().variable("WALPOST_ROUTE_UNKNOWN_TOPIC_TIMEOUT", "soon"),
+            format!("WALPOST_ROUTE_UNKNOWN_TOPIC_TIMEOUT: \"soon\" is not a duration; {duration}"),
+        ),
+        (
+            typed().flags(&["--in-flight-records", "0"]),
+            "--in-flight-records: 0 is not a count; write a whole number from 1".to_owned(),
+        ),
+        (
+            typed().flags(&["--slot", "Orders"]),
+            "--slot: \"Orders\" is no slot; PostgreSQL takes up to 63 of a-z, 0-9 and _".to_owned(),
+        ),
+        (
+            typed().file("route.topic = '${a'"),
+            "walpost.toml: route.topic: the template \"${a\" opens ${ and never closes it; write ${column}".to_owned(),
+        ),
+        (
+            typed().flags(&["--http-listen", "localhost"]),
+            "--http-listen: \"localhost\" is not an address; \
+             write a number and a port, as in \"127.0.0.1:9464\", or \"off\""
+                .to_owned(),
+        ),
+        (
+            typed().flags(&["--publication", "\"P\""]),
+            "--publication: write the name \"\\\"P\\\"\" as the catalog holds it, without SQL's quotes".to_owned(),
+        ),
+        (
+            typed().file("route = 'x'"),
+            "walpost.toml: route: this is a section; write [route] and a line for each member".to_owned(),
+        ),
+        (
+            typed().file("brokers = 'a:1,,b:2'"),
+            "walpost.toml: brokers: an entry of the list is empty; write host:port joined by commas".to_owned(),
+        ),
+    ] {
+        assert_eq!(typed.error(), expected);
+    }
+    let syntax = typed().file("slot = 'a'\n\nbrokers = = 'b'").error();
+    assert!(syntax.starts_with("walpost.toml:3:11: "), "{syntax}");
+}
+
+#[test]
+fn a_command_says_what_it_needs() {
+    let error = |needs| typed().resolve(needs).unwrap_err().to_string();
+    assert_eq!(
+        error(Needs::DATABASE),
+        "database_url is not set; give it as --database-url, as WALPOST_DATABASE_URL, or in the file that -c names"
+    );
+    assert_eq!(
+        error(Needs::KAFKA),
+        "brokers is not set; give it as --brokers, as WALPOST_BROKERS, or in the file that -c names"
+    );
+    let both = typed().flags(&["--brokers", "kafka:9092", "--database-url", "postgres://localhost/app"]);
+    assert_eq!(both.resolve(Needs::BOTH).unwrap().brokers, "kafka:9092");
+}
+
+#[test]
+fn bounds_are_compared() {
+    let error = typed().flags(&["--confirm-interval", "11s"]).error();
+    assert!(error.starts_with("--confirm-interval: 11s is above the status_interval of 10s"), "{error}");
+    typed().flags(&["--confirm-interval", "10s"]).config();
+    assert!(typed().flags(&["--confirm-interval", "0s"]).error().contains("above 0"));
+    assert!(typed().flags(&["--in-flight-bytes", "0"]).error().contains("above 0"));
+
+    let queue = |messages, kbytes| {
+        let messages = format!("queue.buffering.max.messages={messages}");
+        let kbytes = format!("queue.buffering.max.kbytes={kbytes}");
+        let config = typed().flags(&["--kafka", &messages, "--kafka", &kbytes]).config();
+        (config.in_flight_records, config.in_flight_bytes)
+    };
+    assert_eq!(queue(1000, 1024), (1000, 1 << 20));
+    assert_eq!(queue(5000, 65536), (3000, 16 << 20));
+    assert_eq!(queue(0, 65536), (3000, 16 << 20));
+}
+
+#[test]
+fn what_walpost_owns_may_be_repeated_but_not_changed() {
+    let config = typed()
+        .file("brokers = 'k:1'\n[kafka]\n'bootstrap.servers' = 'k:1'\nacks = -1\n'enable.idempotence' = true")
+        .flags(&["--kafka", "delivery.timeout.ms=0"])
+        .config();
+    assert_eq!(config.kafka.iter().count(), 0);
+    assert_eq!(
+        typed().file("[kafka]\n'delivery.timeout.ms' = 1000").error(),
+        "walpost.toml: kafka.message.timeout.ms: walpost needs message.timeout.ms=0: \
+         a record that times out here would be lost or overtaken; leave it out"
+    );
+    assert!(typed().flags(&["--kafka", "max.in.flight=6"]).error().contains("write 5 or less"));
+}
+
+#[test]
+fn several_outboxes_share_what_stands_above_them() {
+    let toml = r#"
+        preset = "debezium"
+        columns = { aggregate_id = "order_id", headers = "meta" }
+        route.topic = "all.${aggregate_type}"
+
+        [[outbox]]
+        table = '"App"."OutBox"'
+
+        [[outbox]]
+        table = "payments"
+        preset = "walpost"
+        columns = { aggregate_id = "payment_id" }
+        route.topic = "payments"
+        record.timestamp = "column"
+    "#;
+    let config = typed().file(toml).flags(&["--route-topic", "flag"]).config();
+    let [app, payments] = config.outboxes.as_slice() else { panic!("{:?}", config.outboxes) };
+    assert_eq!((app.schema.as_str(), app.table.as_str()), ("App", "OutBox"));
+    assert_eq!(app.columns.aggregate_id, "order_id");
+    assert_eq!(app.columns.event_type.name, "type");
+    assert_eq!(app.topic, "flag".parse().unwrap());
+    assert_eq!(app.timestamp, Timestamp::Commit);
+    assert_eq!((payments.schema.as_str(), payments.table.as_str()), ("public", "payments"));
+    assert_eq!(payments.columns.aggregate_id, "payment_id");
+    assert_eq!(payments.columns.headers.name, "meta");
+    assert_eq!(payments.columns.event_type.name, "event_type");
+    assert_eq!(payments.topic, "payments".parse().unwrap());
+    assert_eq!(payments.timestamp, Timestamp::Column);
+
+    for (toml, expected) in [
+        (
+            "table = 'a'\n[[outbox]]\ntable = 'b'",
+            "walpost.toml: table: with [[outbox]] tables each has a `table` of its own; leave this one out",
+        ),
+        (
+            "[[outbox]]\ntable = 'a'\n[[outbox]]\ntable = 'public.A'",
+            "walpost.toml: outbox[1].table: another [[outbox]] has this table already",
+        ),
+        (
+            "[[outbox]]\ntable = 'a'\nslot = 'b'",
+            "walpost.toml: outbox[0].slot: this holds for the whole process; write slot above the [[outbox]] tables",
+        ),
+        (
+            "[[outbox]]\ntable = 'a b'",
+            "walpost.toml: outbox[0].table: \"a b\" holds a character that SQL takes only in double quotes, \
+             as in \"order events\"",
+        ),
+        ("[[outbox]]\npreset = 'debezium'", "walpost.toml: outbox[0]: each [[outbox]] names its table; write `table`"),
+        ("outbox = []", "walpost.toml: outbox: the list is empty; write at least one [[outbox]], or `table`"),
+        ("outbox = 'a'", "walpost.toml: outbox: write each outbox as a table of its own, [[outbox]]"),
+    ] {
+        assert_eq!(typed().file(toml).error(), expected);
+    }
+    let shared = typed().file("[[outbox]]\ntable = 'a'").flags(&["--route-topic", "${"]).error();
+    assert!(shared.starts_with("--route-topic: the template"), "{shared}");
+}
+
+#[test]
+fn secrets_may_be_in_files() {
+    let typed = typed();
+    let url = typed.write("url", "postgres://u:p@localhost/app\n");
+    let password = typed.write("password", "hush\r\n");
+    let typed = typed
+        .flags(&["--database-url-file", &url])
+        .variable("WALPOST_KAFKA_SASL_PASSWORD_FILE", &password)
+        .file("[kafka]\n'sasl.password' = 'from the file below'");
+    let config = typed.resolve(Needs::DATABASE).unwrap();
+    assert_eq!(config.kafka.get("sasl.password"), Some("hush"));
+
+    let both = format!("database_url = 'x'\ndatabase_url_file = '{url}'");
+    let error = super::tests::typed().file(&both).error();
+    assert!(error.contains("is given too; leave one of them out"), "{error}");
+    let error = super::tests::typed().flags(&["--kafka", "sasl.password_file=/nowhere/password"]).error();
+    assert_eq!(error, "--kafka sasl.password_file: the file /nowhere/password cannot be read");
+    let empty = typed.write("empty", "\n");
+    let error = super::tests::typed().flags(&["--database-url-file", &empty]).error();
+    assert!(error.ends_with("empty is empty"), "{error}");
+}
+
+#[test]
+fn secrets_are_never_shown() {
+    let toml = r#"
+        database_url = "postgres://u:s3cret@localhost/app"
+        [kafka]
+        "sasl.password" = "s3cret"
+        "ssl.key.password" = "s3cret"
+        "ssl.keystore.password" = "s3cret"
+        "sasl.oauthbearer.config" = "scope=s3cret"
+        "sasl.username" = "visible"
+    "#;
+    let typed_all = typed().file(toml);
+    let settings = typed_all.settings().unwrap();
+    let config = typed_all.resolve(Needs::DATABASE).unwrap();
+    assert_eq!(config.kafka.get("sasl.password"), Some("s3cret"));
+    let shown = [settings.to_toml(), settings.to_json().unwrap(), format!("{config:?} {config:#?}")];
+    for text in shown {
+        assert!(text.contains("visible"), "{text}");
+        assert!(!text.contains("s3cret"), "{text}");
+    }
+
+    // Nor do errors repeat them.
+    for toml in [
+        "database_url = 'postgres://u:s3cret@localhost/app",
+        "database_url = ['s3cret']",
+        "database_url = { s3cret = 1 }",
+        "kafka.sasl.password = ['s3cret']",
+        "[kafka]\n'ssl.key.pem' = 's3cret'\n'ssl.key.pem' = 's3cret'",
+        "[kafka]\n'sasl.oauthbearer.client.secret' = 's3cret'",
+    ] {
+        let error = format!("{:?}", anyhow::Error::from(typed().file(toml).resolve(Needs::NOTHING).unwrap_err()));
+        assert!(!error.contains("s3cret"), "{error}");
+    }
+}
+
+#[test]
+fn the_example_loads_and_what_is_shown_loads_again() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/walpost.toml");
+    let several =
+        "[kafka]\n'linger.ms' = 5\n[[outbox]]\ntable = '\"A.b\"'\ncolumns.id = 'key'\n[[outbox]]\ntable = 'b'";
+    for typed_once in [typed().flags(&["-c", example, "--route-topic", "a.${b}"]), typed().file(several)] {
+        let settings = typed_once.settings().unwrap();
+        assert!(!settings.to_toml().is_empty());
+        let again = typed().file(&settings.to_toml());
+        assert_eq!(format!("{:?}", again.config()), format!("{:?}", typed_once.config()));
+    }
+    let shown = typed().flags(&["--slot", "orders"]).settings().unwrap().to_toml();
+    assert!(shown.lines().any(|line| line.starts_with("slot = \"orders\"") && line.ends_with("# --slot")), "{shown}");
+}
