@@ -12,9 +12,10 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(answer) => {
+            let exit = if answer.use_stderr() { Exit::Usage } else { Exit::Done };
             // Help and version are answers too; a reader that has gone needs neither.
-            let _ = answer.print();
-            return if answer.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
+            let _ = cli::without_secrets(answer).print();
+            return exit.into();
         }
     };
     if let Err(error) = logging::start(&cli.log, &Environment::of_process()) {

@@ -12,7 +12,10 @@ pub mod output;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{
+    Parser, Subcommand,
+    error::{ContextKind, ContextValue},
+};
 
 use crate::config::{ConfigError, FILE_ARGUMENT};
 
@@ -42,6 +45,19 @@ pub struct Cli {
 pub enum Command {
     Config(config::Args),
     Completions(completions::Args),
+}
+
+/// An answer to the command line that repeats no connection string: one in the wrong place would put its password
+/// where standard error goes.
+pub fn without_secrets(mut answer: clap::Error) -> clap::Error {
+    for kind in [ContextKind::InvalidArg, ContextKind::InvalidSubcommand, ContextKind::InvalidValue] {
+        if let Some(ContextValue::String(typed)) = answer.get(kind) {
+            if typed.contains("://") || typed.contains("password") && typed.contains('=') {
+                answer.insert(kind, ContextValue::String("***".to_owned()));
+            }
+        }
+    }
+    answer
 }
 
 /// Does what was asked.

@@ -31,17 +31,15 @@ pub(super) fn compare(mut config: Config) -> Result<Config, Contradiction> {
         });
     }
     // A queue of 0 messages has no bound.
-    if let Some(queue) = limit(&config.kafka, "queue.buffering.max.messages").filter(|queue| *queue > 0)
-        && config.in_flight_records > queue
-    {
-        tracing::info!("in_flight_records lowered to queue.buffering.max.messages, {queue}");
-        config.in_flight_records = queue;
+    let messages = limit(&config.kafka, "queue.buffering.max.messages").filter(|messages| *messages > 0);
+    if let Some(messages) = messages.filter(|messages| *messages < config.in_flight_records) {
+        tracing::info!("in_flight_records lowered to queue.buffering.max.messages, {messages}");
+        config.in_flight_records = messages;
     }
-    if let Some(queue) = limit(&config.kafka, "queue.buffering.max.kbytes").and_then(|kbytes| kbytes.checked_mul(1024))
-        && config.in_flight_bytes > queue
-    {
-        tracing::info!("in_flight_bytes lowered to queue.buffering.max.kbytes, {queue} bytes");
-        config.in_flight_bytes = queue;
+    let bytes = limit(&config.kafka, "queue.buffering.max.kbytes").and_then(|kbytes| kbytes.checked_mul(1024));
+    if let Some(bytes) = bytes.filter(|bytes| *bytes < config.in_flight_bytes) {
+        tracing::info!("in_flight_bytes lowered to queue.buffering.max.kbytes, {bytes} bytes");
+        config.in_flight_bytes = bytes;
     }
     Ok(config)
 }

@@ -102,8 +102,8 @@ fn help(key: &Key) -> String {
     let mut help = key.help.to_owned();
     match key.kind {
         Kind::Choice { built, .. } if built.len() > 1 => help.push_str(&format!(" ({})", built.join(", "))),
-        Kind::Columns => help.push_str(", as in aggregate_id=order_id; repeatable"),
-        Kind::Properties => help.push_str(", as in linger.ms=5; repeatable"),
+        Kind::Columns => help.push_str(", as in aggregate_id=order_id (WALPOST_COLUMNS_AGGREGATE_ID); repeatable"),
+        Kind::Properties => help.push_str(", as in linger.ms=5 (WALPOST_KAFKA_LINGER_MS); repeatable"),
         Kind::Choice { .. }
         | Kind::Text
         | Kind::Secret

@@ -90,12 +90,12 @@ impl Settings {
             Some(name) => format!("kafka.{}", kafka::canonical(name)),
             None => path,
         };
-        if let Some(twin) = twin(&path)
-            && let Some(below) = self.entries.remove(&twin)
-            && discriminant(&below.origin) == discriminant(&origin)
-        {
-            let problem = format!("{twin} is given too; leave one of them out");
-            return Err(ConfigError::Value { place: Place { origin, path }, problem });
+        if let Some(twin) = twin(&path) {
+            let below = self.entries.remove(&twin);
+            if below.is_some_and(|below| discriminant(&below.origin) == discriminant(&origin)) {
+                let problem = format!("{twin} is given too; leave one of them out");
+                return Err(ConfigError::Value { place: Place { origin, path }, problem });
+            }
         }
         self.entries.insert(path, Entry { value, origin });
         Ok(())

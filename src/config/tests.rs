@@ -76,7 +76,10 @@ fn defaults_alone_make_a_configuration() {
     let config = typed().config();
     assert_eq!((config.slot.as_str(), config.publication.as_str()), ("walpost", "walpost"));
     assert_eq!(config.outboxes.len(), 1);
-    assert_eq!((config.outboxes[0].schema.as_str(), config.outboxes[0].table.as_str()), ("walpost", "outbox"));
+    assert_eq!(
+        (config.outboxes[0].name.schema.as_str(), config.outboxes[0].name.table.as_str()),
+        ("walpost", "outbox")
+    );
     assert_eq!(config.outboxes[0].topic, "outbox.event.${aggregate_type}".parse().unwrap());
     assert_eq!(config.outboxes[0].timestamp, Timestamp::Commit);
     assert_eq!(config.on_update, OnUpdate::Ignore);
@@ -327,12 +330,12 @@ fn several_outboxes_share_what_stands_above_them() {
     "#;
     let config = typed().file(toml).flags(&["--route-topic", "flag"]).config();
     let [app, payments] = config.outboxes.as_slice() else { panic!("{:?}", config.outboxes) };
-    assert_eq!((app.schema.as_str(), app.table.as_str()), ("App", "OutBox"));
+    assert_eq!((app.name.schema.as_str(), app.name.table.as_str()), ("App", "OutBox"));
     assert_eq!(app.columns.aggregate_id, "order_id");
     assert_eq!(app.columns.event_type.name, "type");
     assert_eq!(app.topic, "flag".parse().unwrap());
     assert_eq!(app.timestamp, Timestamp::Commit);
-    assert_eq!((payments.schema.as_str(), payments.table.as_str()), ("public", "payments"));
+    assert_eq!((payments.name.schema.as_str(), payments.name.table.as_str()), ("public", "payments"));
     assert_eq!(payments.columns.aggregate_id, "payment_id");
     assert_eq!(payments.columns.headers.name, "meta");
     assert_eq!(payments.columns.event_type.name, "event_type");

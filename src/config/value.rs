@@ -9,10 +9,12 @@ use secrecy::SecretString;
 use serde::{Deserialize, Deserializer, de::Error};
 use toml::Value;
 
-use crate::pipeline::{outbox::Timestamp, template::Template};
+use crate::pipeline::{
+    outbox::{TableName, Timestamp},
+    template::Template,
+};
 
 use super::identifier::catalog_name;
-use crate::pipeline::outbox::TableName;
 
 /// Longest duration: what is longer is a slip, and clocks overflow with much longer ones.
 const DURATION_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
