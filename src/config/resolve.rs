@@ -44,14 +44,16 @@ impl Settings {
         bounds::compare(config).map_err(|Contradiction { path, problem }| self.refuse(path, problem))
     }
 
-    fn database(&self, typed: &Typed, _: &Environment, needs: Needs) -> Result<ConnInfo, ConfigError> {
-        let _url = match (&typed.database_url, &typed.database_url_file) {
+    fn database(&self, typed: &Typed, environment: &Environment, needs: Needs) -> Result<ConnInfo, ConfigError> {
+        let url = match (&typed.database_url, &typed.database_url_file) {
             (Some(url), _) => url.expose_secret().to_owned(),
-            (None, Some(file)) => self.secret("database_url_file", file)?.expose_secret().to_owned(),
+            (None, Some(file)) => self.secret("database_url_file", file)?.expose_secret().trim().to_owned(),
             (None, None) if needs.database => return Err(missing("database_url")),
-            (None, None) => String::new(),
+            // Nobody will connect there.
+            (None, None) => "user=walpost".to_owned(),
         };
-        Ok(ConnInfo {})
+        ConnInfo::parse(&url, |name| environment.get(name))
+            .map_err(|error| self.refuse("database_url", error.to_string()))
     }
 
     fn brokers(&self, typed: &Typed, needs: Needs) -> Result<String, ConfigError> {

@@ -1,3 +1,20 @@
 //! PostgreSQL: the replication connection, ordinary SQL, and the errors of both.
+//!
+//! [`conninfo`] reads connection strings; [`connection`] walks their hosts and makes a [`socket`] by the rules of
+//! [`tls`], over which either a [`replication`] session logs in ([`startup`]) and becomes a [`stream`], or an [`sql`]
+//! session. [`refusal`] knows what the server's errors mean and what mends them.
 
+mod connection;
 pub mod conninfo;
+pub mod error;
+pub mod refusal;
+pub mod replication;
+pub mod server_error;
+pub mod socket;
+pub mod sql;
+mod startup;
+pub mod stream;
+pub mod tls;
+mod wire;
+
+pub use error::{Error, ErrorKind};

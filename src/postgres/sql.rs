@@ -1,0 +1,131 @@
+//! Ordinary SQL: a tokio-postgres client over the socket that the project's own rules made.
+//!
+//! Host list, TLS, channel binding and timeouts are therefore those of the replication connection. Nothing but
+//! `application_name` and the connection string's own `options` is asked of the session, because a pooler in between
+//! may refuse more.
+
+use std::{
+    future::{self, Ready},
+    ops::Deref,
+};
+
+use secrecy::{ExposeSecret, SecretString};
+use tokio::task::JoinHandle;
+use tokio_postgres::{
+    Client, Config,
+    config::{ChannelBinding, SslMode, SslNegotiation},
+    tls::TlsConnect,
+};
+
+use super::{
+    connection::{self, ServerState, Session},
+    conninfo::{self, ConnInfo},
+    error::Error,
+    refusal::Doing,
+    replication::version_number,
+    socket::Socket,
+};
+
+/// An SQL session. Dropping it ends the session.
+pub struct Sql {
+    client: Client,
+    connection: JoinHandle<()>,
+    reports: [(&'static str, Option<String>); 3],
+    version: u32,
+}
+
+/// Connects and logs in.
+pub async fn connect(at: &ConnInfo) -> Result<Sql, Error> {
+    connection::open(at).await
+}
+
+impl Sql {
+    /// The server's version as `server_version_num` has it: 150018 for 15.18.
+    pub fn server_version(&self) -> u32 {
+        self.version
+    }
+}
+
+impl Deref for Sql {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl Drop for Sql {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
+impl Session for Sql {
+    async fn open(socket: Socket, at: &ConnInfo, password: Option<SecretString>) -> Result<Sql, Error> {
+        let mut config = Config::new();
+        // The socket is connected, with TLS or without: "direct" keeps the client from asking for TLS once more.
+        config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
+        config.user(&*at.user).dbname(&*at.database).application_name(&*at.application_name);
+        config.channel_binding(match at.channel_binding {
+            conninfo::ChannelBinding::Disable => ChannelBinding::Disable,
+            conninfo::ChannelBinding::Prefer => ChannelBinding::Prefer,
+            conninfo::ChannelBinding::Require => ChannelBinding::Require,
+        });
+        if let Some(options) = &at.options {
+            config.options(&**options);
+        }
+        let has_password = password.is_some();
+        if let Some(password) = password {
+            config.password(password.expose_secret());
+        }
+        let (client, connection) = config.connect_raw(socket, Connected).await.map_err(|error| {
+            let missing = !has_password && is_about_the_password(&error);
+            let doing = Doing::Login { user: &at.user, database: &at.database, replication: false };
+            if missing { Error::NoPassword { user: at.user.clone() } } else { Error::from_sql(error, doing) }
+        })?;
+        let report = |name| (name, connection.parameter(name).map(str::to_owned));
+        let reports = ["server_version", "in_hot_standby", "default_transaction_read_only"].map(report);
+        let version = version_number(reports[0].1.as_deref())?;
+        // Its end shows in the client: every query fails with "connection closed".
+        let connection = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "SQL connection ended");
+            }
+        });
+        Ok(Sql { client, connection, reports, version })
+    }
+
+    fn reported(&self, parameter: &str) -> Option<&str> {
+        self.reports.iter().find(|(name, _)| *name == parameter)?.1.as_deref()
+    }
+
+    async fn ask_state(&mut self) -> Result<ServerState, Error> {
+        let messages = self.client.simple_query(connection::STATE_SQL).await?;
+        let row = messages.iter().find_map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        let is_true = |column: usize| row.and_then(|row| row.get(column)) == Some("t");
+        Ok(ServerState { in_recovery: is_true(0), read_only: is_true(1) })
+    }
+
+    async fn close(self) {}
+}
+
+/// Without a password in its configuration the client says so when the server asks for one.
+fn is_about_the_password(error: &tokio_postgres::Error) -> bool {
+    std::error::Error::source(error).is_some_and(|source| source.to_string() == "password missing")
+}
+
+/// "Connects" TLS over a socket that has it already, or is to do without.
+struct Connected;
+
+impl TlsConnect<Socket> for Connected {
+    type Stream = Socket;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+    type Future = Ready<Result<Socket, Self::Error>>;
+
+    fn connect(self, socket: Socket) -> Self::Future {
+        future::ready(Ok(socket))
+    }
+}
