@@ -9,5 +9,7 @@ pub mod cli;
 pub mod config;
 pub mod pipeline;
 pub mod postgres;
+pub mod session;
 pub mod sink;
 pub mod status;
+pub mod supervisor;

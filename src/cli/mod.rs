@@ -9,6 +9,7 @@ mod completions;
 mod config;
 pub mod logging;
 pub mod output;
+mod run;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -43,6 +44,7 @@ pub struct Cli {
 /// What walpost can do.
 #[derive(Subcommand)]
 pub enum Command {
+    Run(run::Args),
     Config(config::Args),
     Completions(completions::Args),
 }
@@ -63,6 +65,7 @@ pub fn without_secrets(mut answer: clap::Error) -> clap::Error {
 /// Does what was asked.
 pub async fn run(command: Command) -> anyhow::Result<Exit> {
     match command {
+        Command::Run(args) => run::run(args).await,
         Command::Config(args) => config::run(args).await,
         Command::Completions(args) => completions::run(args).await,
     }

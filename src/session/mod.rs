@@ -22,7 +22,8 @@ use crate::{
     },
     postgres::{
         self,
-        replication::{Replication, StartRequest, Stream},
+        replication::{Replication, StartRequest},
+        stream::Stream,
     },
     sink::kafka::{self, Kafka},
     status::{ServerSample, State, Status, seconds_since, unix_us},
