@@ -13,8 +13,11 @@ use super::{
     suggest,
 };
 
+/// Paths and their values.
+type Items = Vec<(String, Value)>;
+
 /// The keys of a file, flat, `[[outbox]]` as a list of tables.
-pub(super) fn read(path: &Path) -> Result<Vec<(String, Value)>, ConfigError> {
+pub(super) fn read(path: &Path) -> Result<Items, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
     if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
         return Err(ConfigError::Json { path: path.to_owned() });
@@ -56,75 +59,59 @@ impl Within {
 }
 
 impl Reader {
-    fn top_level(&self, table: Table) -> Result<Vec<(String, Value)>, ConfigError> {
+    fn top_level(&self, table: Table) -> Result<Items, ConfigError> {
         let mut items = Vec::new();
         self.flatten(Within::File, "", table, &mut items)?;
         Ok(items)
     }
 
-    fn flatten(
-        &self,
-        within: Within,
-        section: &str,
-        table: Table,
-        items: &mut Vec<(String, Value)>,
-    ) -> Result<(), ConfigError> {
+    fn flatten(&self, within: Within, section: &str, table: Table, items: &mut Items) -> Result<(), ConfigError> {
         for (name, value) in table {
-            let path = if section.is_empty() { name } else { format!("{section}.{name}") };
+            let path = join(section, &name);
             match (Key::find(&path), value) {
                 (Some(key), _) if matches!(within, Within::Outbox(_)) && !key.per_outbox => {
                     let problem = format!("this holds for the whole process; write {path} above the [[outbox]] tables");
-                    return Err(self.refuse(&within.shown(&path), problem));
+                    return Err(self.refuse(within.shown(&path), problem));
                 }
-                (Some(Key { kind: Kind::Columns, .. }), Value::Table(parts)) => {
-                    for (part, column) in parts {
-                        let path = format!("{path}.{part}");
-                        if !COLUMNS.contains(&part.as_str()) {
-                            let nearest = suggest::nearest(&part, COLUMNS.iter().copied());
-                            return Err(self.unknown(within.shown(&path), nearest));
-                        }
-                        items.push((path, column));
-                    }
-                }
-                (Some(Key { kind: Kind::Properties, .. }), Value::Table(properties)) => {
-                    self.properties(&path, properties, items)?;
-                }
+                (Some(Key { kind: Kind::Columns, .. }), Value::Table(parts)) => self.columns(within, parts, items)?,
+                (Some(Key { kind: Kind::Properties, .. }), Value::Table(table)) => self.properties("", table, items)?,
                 (Some(Key { kind: Kind::Outboxes, .. }), outboxes) => items.push((path, self.outboxes(outboxes)?)),
-                (Some(key), _) if key.kind.is_section() => {
-                    let problem = format!("this is a section; write [{path}] and a line for each member");
-                    return Err(self.refuse(&within.shown(&path), problem));
-                }
-                (Some(_), value) => items.push((path, value)),
+                (Some(key), value) if !key.kind.is_section() => items.push((path, value)),
                 (None, Value::Table(members)) if is_section(&path) => self.flatten(within, &path, members, items)?,
-                (None, _) if is_section(&path) => {
+                (key, _) if key.is_some() || is_section(&path) => {
                     let problem = format!("this is a section; write [{path}] and a line for each member");
-                    return Err(self.refuse(&within.shown(&path), problem));
+                    return Err(self.refuse(within.shown(&path), problem));
                 }
-                (None, _) => {
-                    let nearest = suggest::nearest(&path, KEYS.iter().map(|key| key.path));
-                    return Err(self.unknown(within.shown(&path), nearest));
-                }
+                (_, _) => return Err(self.unknown(within.shown(&path), &path, KEYS.iter().map(|key| key.path))),
             }
         }
         Ok(())
     }
 
+    fn columns(&self, within: Within, parts: Table, items: &mut Items) -> Result<(), ConfigError> {
+        for (part, column) in parts {
+            let path = join("columns", &part);
+            if !COLUMNS.contains(&part.as_str()) {
+                return Err(self.unknown(within.shown(&path), &part, COLUMNS.iter().copied()));
+            }
+            items.push((path, column));
+        }
+        Ok(())
+    }
+
     /// librdkafka's names have dots, which TOML without quotes takes for tables in tables: both are right.
-    fn properties(&self, path: &str, table: Table, items: &mut Vec<(String, Value)>) -> Result<(), ConfigError> {
+    fn properties(&self, prefix: &str, table: Table, items: &mut Items) -> Result<(), ConfigError> {
         for (name, value) in table {
-            let path = format!("{path}.{name}");
+            let name = join(prefix, &name);
+            let path = join("kafka", &kafka::canonical(&name));
             match value {
-                Value::Table(deeper) => self.properties(&path, deeper, items)?,
+                Value::Table(deeper) => self.properties(&name, deeper, items)?,
                 Value::Array(_) | Value::Datetime(_) => {
-                    return Err(
-                        self.refuse(&path, "write the value in double quotes, as librdkafka takes it".to_owned())
-                    );
+                    return Err(self.refuse(path, "write the value in double quotes, as librdkafka takes it"));
                 }
                 Value::String(_) | Value::Integer(_) | Value::Float(_) | Value::Boolean(_) => {
-                    let name = path.strip_prefix("kafka.").map_or_else(|| path.clone(), kafka::canonical);
-                    let path = format!("kafka.{name}");
                     if items.iter().any(|(given, _)| *given == path) {
-                        return Err(self.refuse(&path, "this is given twice, by one name or by two".to_owned()));
+                        return Err(self.refuse(path, "this is given twice, by one name or by two"));
                     }
                     items.push((path, value));
                 }
@@ -134,14 +121,11 @@ impl Reader {
     }
 
     fn outboxes(&self, value: Value) -> Result<Value, ConfigError> {
-        let Value::Array(outboxes) = value else {
-            return Err(self.refuse("outbox", "write each outbox as a table of its own, [[outbox]]".to_owned()));
-        };
+        let no_list = || self.refuse("outbox", "write each outbox as a table of its own, [[outbox]]");
+        let Value::Array(outboxes) = value else { return Err(no_list()) };
         let mut tables = Vec::with_capacity(outboxes.len());
         for (index, outbox) in outboxes.into_iter().enumerate() {
-            let Value::Table(outbox) = outbox else {
-                return Err(self.refuse("outbox", "write each outbox as a table of its own, [[outbox]]".to_owned()));
-            };
+            let Value::Table(outbox) = outbox else { return Err(no_list()) };
             let mut items = Vec::new();
             self.flatten(Within::Outbox(index), "", outbox, &mut items)?;
             let mut table = Table::new();
@@ -153,13 +137,20 @@ impl Reader {
         Ok(Value::Array(tables))
     }
 
-    fn refuse(&self, path: &str, problem: String) -> ConfigError {
-        ConfigError::Value { place: Place { origin: self.origin.clone(), path: path.to_owned() }, problem }
+    fn refuse(&self, path: impl Into<String>, problem: impl Into<String>) -> ConfigError {
+        let place = Place { origin: self.origin.clone(), path: path.into() };
+        ConfigError::Value { place, problem: problem.into() }
     }
 
-    fn unknown(&self, name: String, nearest: Option<&str>) -> ConfigError {
-        ConfigError::UnknownKey { origin: self.origin.clone(), name, nearest: nearest.map(str::to_owned) }
+    fn unknown(&self, shown: String, typed: &str, known: impl Iterator<Item = &'static str>) -> ConfigError {
+        let nearest = suggest::nearest(typed, known).map(str::to_owned);
+        ConfigError::UnknownKey { origin: self.origin.clone(), name: shown, nearest }
     }
+}
+
+/// A path one step deeper.
+fn join(section: &str, name: &str) -> String {
+    if section.is_empty() { name.to_owned() } else { format!("{section}.{name}") }
 }
 
 /// Whether keys lie below this path.
