@@ -31,12 +31,11 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     let Command::Show(Show { json, flags }) = args.command;
     let environment = Environment::of_process();
     let settings = Settings::gather(&flags, &environment)?;
-    // What is shown is known to have a meaning.
-    settings.resolve(&environment, Needs::NOTHING)?;
+    let config = settings.resolve(&environment, Needs::NOTHING)?;
     if json {
-        output::print(format_args!("{}\n", settings.to_json()?))?;
+        output::print(format_args!("{}\n", settings.to_json(&config)?))?;
     } else {
-        output::print(settings.to_toml())?;
+        output::print(settings.to_toml(&config))?;
     }
     Ok(Exit::Done)
 }

@@ -5,6 +5,8 @@
 
 use std::{fmt, io, path::PathBuf};
 
+use crate::postgres::conninfo::ConnInfoError;
+
 /// Who gave a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -63,6 +65,8 @@ pub enum ConfigError {
     Value { place: Place, problem: String },
     #[error("{place}: the file {file} cannot be read")]
     SecretFile { place: Place, file: PathBuf, source: io::Error },
+    #[error("{place}: {source}")]
+    Database { place: Place, source: ConnInfoError },
     #[error("{path} is not set; give it as {flag}, as {variable}, or in the file that -c names")]
     Missing { path: &'static str, flag: String, variable: String },
 }

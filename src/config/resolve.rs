@@ -45,15 +45,15 @@ impl Settings {
     }
 
     fn database(&self, typed: &Typed, environment: &Environment, needs: Needs) -> Result<ConnInfo, ConfigError> {
-        let url = match (&typed.database_url, &typed.database_url_file) {
-            (Some(url), _) => url.expose_secret().to_owned(),
-            (None, Some(file)) => self.secret("database_url_file", file)?.expose_secret().trim().to_owned(),
+        let (path, url) = match (&typed.database_url, &typed.database_url_file) {
+            (Some(url), _) => ("database_url", url.clone()),
+            (None, Some(file)) => ("database_url_file", self.secret("database_url_file", file)?),
             (None, None) if needs.database => return Err(missing("database_url")),
             // Nobody will connect there.
-            (None, None) => "user=walpost".to_owned(),
+            (None, None) => ("database_url", "user=walpost".into()),
         };
-        ConnInfo::parse(&url, |name| environment.get(name))
-            .map_err(|error| self.refuse("database_url", error.to_string()))
+        ConnInfo::parse(url.expose_secret(), |name| environment.get(name))
+            .map_err(|source| ConfigError::Database { place: self.place(path), source })
     }
 
     fn brokers(&self, typed: &Typed, needs: Needs) -> Result<String, ConfigError> {

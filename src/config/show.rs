@@ -5,7 +5,7 @@ use std::fmt::Write;
 use toml::{Table, Value};
 
 use super::{
-    Settings,
+    Config, Settings,
     error::Origin,
     file::insert_missing,
     kafka,
@@ -13,15 +13,16 @@ use super::{
     settings::Entry,
 };
 
-/// What stands for a secret.
+/// What stands for a secret; a password in the connection string hides itself.
 const HIDDEN: &str = "***";
 
 /// Column of the comments, where the line is shorter.
 const COMMENT_AT: usize = 48;
 
 impl Settings {
-    /// A configuration file that means the same, each line with its origin.
-    pub fn to_toml(&self) -> String {
+    /// A configuration file that means the same, each line with its origin. `config` is what the settings came to: it
+    /// has the connection string taken apart, with PostgreSQL's own variables in it.
+    pub fn to_toml(&self, config: &Config) -> String {
         let mut text = String::new();
         let mut section = "";
         for key in KEYS {
@@ -40,10 +41,10 @@ impl Settings {
             let name = key.path.strip_prefix(section).map_or(key.path, |name| name.trim_start_matches('.'));
             if key.kind.is_section() {
                 for (member, path, entry) in self.members(key.path) {
-                    push_entry(&mut text, &quoted(member), path, entry);
+                    push_entry(&mut text, &quoted(member), &shown(path, &entry.value, config), &entry.origin);
                 }
             } else if let Some(entry) = self.entries.get(key.path) {
-                push_entry(&mut text, name, key.path, entry);
+                push_entry(&mut text, name, &shown(key.path, &entry.value, config), &entry.origin);
             } else {
                 push(&mut text, format_args!("# {name} is not set\n"));
             }
@@ -57,10 +58,10 @@ impl Settings {
     }
 
     /// The same as JSON, without the origins.
-    pub fn to_json(&self) -> serde_json::Result<String> {
+    pub fn to_json(&self, config: &Config) -> serde_json::Result<String> {
         let mut table = Table::new();
         for (path, entry) in &self.entries {
-            insert_missing(&mut table, path, shown(path, &entry.value));
+            insert_missing(&mut table, path, shown(path, &entry.value, config));
         }
         serde_json::to_string_pretty(&table)
     }
@@ -73,9 +74,9 @@ impl Settings {
     }
 }
 
-fn push_entry(text: &mut String, name: &str, path: &str, entry: &Entry) {
-    let line = format!("{name} = {}", shown(path, &entry.value));
-    push(text, format_args!("{line:<COMMENT_AT$} # {}\n", entry.origin));
+fn push_entry(text: &mut String, name: &str, value: &Value, origin: &Origin) {
+    let line = format!("{name} = {value}");
+    push(text, format_args!("{line:<COMMENT_AT$} # {origin}\n"));
 }
 
 fn push_outbox(text: &mut String, outbox: &Value, origin: &Origin) {
@@ -85,9 +86,14 @@ fn push_outbox(text: &mut String, outbox: &Value, origin: &Origin) {
     }
 }
 
-fn shown(path: &str, value: &Value) -> Value {
-    let secret = path == "database_url" || path.strip_prefix("kafka.").is_some_and(kafka::is_secret);
-    if secret { Value::from(HIDDEN) } else { value.clone() }
+fn shown(path: &str, value: &Value, config: &Config) -> Value {
+    if path == "database_url" {
+        Value::from(config.database.to_string())
+    } else if path.strip_prefix("kafka.").is_some_and(kafka::is_secret) {
+        Value::from(HIDDEN)
+    } else {
+        value.clone()
+    }
 }
 
 /// A name that TOML takes as one, dots and all.
