@@ -3,13 +3,18 @@
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use prometheus_client::metrics::histogram::Histogram;
 use serde::Serialize;
 
-use crate::pipeline::{Lsn, PgTime};
+use crate::pipeline::{Lsn, PgTime, Ticket};
+
+/// An older sample of the server says nothing of now.
+const SAMPLE_AGE_MAX: Duration = Duration::from_secs(30);
+/// Most names that a [`Totals`] tells apart.
+const NAMES_MAX: usize = 200;
 
 /// Shared between the one task that streams and those that show.
 #[derive(Debug)]
@@ -32,12 +37,16 @@ pub struct Now {
     /// Records and bytes sent and not acknowledged.
     pub in_flight_records: usize,
     pub in_flight_bytes: usize,
+    /// The record that has been in flight longest, and since when it is that one; none while nothing is.
+    oldest: Option<(Ticket, SystemTime)>,
+    /// When the session's loop last came round.
+    turned: SystemTime,
     /// Commit time of the oldest transaction that is not confirmed, as far as it was received.
     pub oldest_unconfirmed: Option<PgTime>,
     /// Events decoded, by table.
     pub events: BTreeMap<String, u64>,
     /// Records delivered, by topic.
-    pub delivered: BTreeMap<String, u64>,
+    pub delivered: Totals,
     /// Events whose `occurred_at` could not stamp their record.
     pub timestamps_replaced: u64,
     /// Sessions that ended in trouble.
@@ -45,6 +54,12 @@ pub struct Now {
     /// What the server last said of itself, and when.
     pub server: Option<ServerSample>,
 }
+
+/// A number for each name. Names beyond the first 200 share one, that templates with an identity in the topic do not
+/// flood whoever collects the metrics.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(transparent)]
+pub struct Totals(BTreeMap<String, u64>);
 
 /// What walpost is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -81,9 +96,11 @@ impl Status {
             confirmed: None,
             in_flight_records: 0,
             in_flight_bytes: 0,
+            oldest: None,
+            turned: SystemTime::now(),
             oldest_unconfirmed: None,
             events: BTreeMap::new(),
-            delivered: BTreeMap::new(),
+            delivered: Totals::default(),
             timestamps_replaced: 0,
             reconnects: 0,
             server: None,
@@ -105,6 +122,7 @@ impl Status {
         if matches!(state, State::Connecting | State::Standby) {
             now.in_flight_records = 0;
             now.in_flight_bytes = 0;
+            now.oldest = None;
             now.oldest_unconfirmed = None;
             now.server = None;
         }
@@ -120,20 +138,76 @@ impl Default for Status {
 }
 
 impl Now {
-    /// Seconds since the commit of the oldest transaction that is not confirmed, 0 when all is. None while not
-    /// streaming, when it cannot be known.
+    /// The session's loop came round, with this record in flight longest.
+    pub fn turn(&mut self, oldest: Option<Ticket>, at: SystemTime) {
+        self.turned = at;
+        if self.oldest.map(|(ticket, _)| ticket) != oldest {
+            self.oldest = oldest.map(|ticket| (ticket, at));
+        }
+    }
+
+    /// How long the loop has not come round.
+    pub fn still_for(&self, at: SystemTime) -> Duration {
+        age(self.turned, at)
+    }
+
+    /// How long at least the oldest record in flight has waited for its acknowledgement; none while nothing is in flight.
+    pub fn waiting_for(&self, at: SystemTime) -> Option<Duration> {
+        self.oldest.map(|(_, since)| age(since, at))
+    }
+
+    /// Whether there is a stream, so that positions are this process's to tell.
+    pub fn is_attached(&self) -> bool {
+        match self.state {
+            State::Connecting | State::Standby => false,
+            State::Streaming | State::Stopping => true,
+        }
+    }
+
+    /// Seconds since the commit of the oldest transaction that is not confirmed, 0 when all is. None when it cannot be
+    /// known: while not streaming, and when nothing has come from a server that does not answer.
     pub fn lag_seconds(&self, at: SystemTime) -> Option<f64> {
-        match (self.state, self.oldest_unconfirmed) {
-            (State::Connecting | State::Standby, _) => None,
-            (State::Streaming | State::Stopping, None) => Some(0.0),
-            (State::Streaming | State::Stopping, Some(commit)) => Some(seconds_since(commit, at)),
+        match self.oldest_unconfirmed {
+            _ if !self.is_attached() => None,
+            Some(commit) => Some(seconds_since(commit, at)),
+            None => self.fresh_server(at).map(|_| 0.0),
         }
     }
 
     /// Bytes of log between the confirmed position and the server's end, as of the last sample.
-    pub fn lag_bytes(&self) -> Option<u64> {
-        Some(self.server.as_ref()?.wal.bytes_since(self.confirmed?))
+    pub fn lag_bytes(&self, at: SystemTime) -> Option<u64> {
+        Some(self.fresh_server(at)?.wal.bytes_since(self.confirmed?))
     }
+
+    /// The last sample of the server, unless it is stale.
+    pub fn fresh_server(&self, at: SystemTime) -> Option<&ServerSample> {
+        self.server.as_ref().filter(|sample| age(sample.taken, at) <= SAMPLE_AGE_MAX)
+    }
+}
+
+impl Totals {
+    /// The name that stands for all beyond the first ones.
+    pub const OTHER: &str = "other";
+
+    pub fn add(&mut self, name: &str, more: u64) {
+        let name = if self.0.contains_key(name) || self.0.len() < NAMES_MAX { name } else { Totals::OTHER };
+        match self.0.get_mut(name) {
+            Some(total) => *total += more,
+            None => {
+                self.0.insert(name.to_owned(), more);
+            }
+        }
+    }
+
+    /// Names and numbers, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().map(|(name, total)| (name.as_str(), *total))
+    }
+}
+
+/// Time from `then` to `at`; zero when the clock went back meanwhile.
+pub fn age(then: SystemTime, at: SystemTime) -> Duration {
+    at.duration_since(then).unwrap_or_default()
 }
 
 /// Seconds from a commit to `at`; 0 when the clocks disagree about their order.
@@ -145,4 +219,81 @@ pub fn seconds_since(commit: PgTime, at: SystemTime) -> f64 {
 pub fn unix_us(at: SystemTime) -> i64 {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn streaming() -> Now {
+        let status = Status::new();
+        status.enter(State::Streaming, None);
+        let mut now = status.now().clone();
+        now.confirmed = Some(Lsn(1_000));
+        now.server = Some(ServerSample { taken: at(100), wal: Lsn(1_500), retained_bytes: 0, safe_bytes: None });
+        now
+    }
+
+    #[test]
+    fn the_oldest_record_waits_until_another_one_is_the_oldest() {
+        let mut now = streaming();
+        assert_eq!(now.waiting_for(at(100)), None);
+        now.turn(Some(Ticket(7)), at(100));
+        now.turn(Some(Ticket(7)), at(120));
+        assert_eq!(now.waiting_for(at(130)), Some(Duration::from_secs(30)));
+        now.turn(Some(Ticket(8)), at(131));
+        assert_eq!(now.waiting_for(at(132)), Some(Duration::from_secs(1)));
+        assert_eq!(now.still_for(at(141)), Duration::from_secs(10));
+        now.turn(None, at(133));
+        assert_eq!(now.waiting_for(at(999)), None);
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_gives_no_absurd_ages() {
+        let mut now = streaming();
+        now.turn(Some(Ticket(0)), at(100));
+        assert_eq!(now.waiting_for(at(50)), Some(Duration::ZERO));
+        now.oldest_unconfirmed = Some(PgTime::from_unix_us(100_000_000));
+        assert_eq!(now.lag_seconds(at(50)), Some(0.0));
+    }
+
+    #[test]
+    fn lag_is_told_only_while_it_is_known() {
+        let mut now = streaming();
+        assert_eq!((now.lag_seconds(at(110)), now.lag_bytes(at(110))), (Some(0.0), Some(500)));
+        assert_eq!((now.lag_seconds(at(131)), now.lag_bytes(at(131))), (None, None), "the sample is stale");
+        now.oldest_unconfirmed = Some(PgTime::from_unix_us(90_000_000));
+        assert_eq!(now.lag_seconds(at(131)), Some(41.0), "what was received is known without a sample");
+        now.state = State::Standby;
+        assert_eq!(now.lag_seconds(at(110)), None);
+    }
+
+    #[test]
+    fn what_only_a_stream_knows_is_forgotten_without_one() {
+        let status = Status::new();
+        *status.now() = streaming();
+        status.now().turn(Some(Ticket(0)), at(100));
+        status.enter(State::Connecting, Some("the server is gone".to_owned()));
+        let now = status.now().clone();
+        assert_eq!((now.waiting_for(at(110)), now.lag_bytes(at(110))), (None, None));
+        assert!(!now.is_attached() && now.server.is_none());
+    }
+
+    #[test]
+    fn names_beyond_the_first_ones_share_a_number() {
+        let mut totals = Totals::default();
+        for topic in 0..NAMES_MAX {
+            totals.add(&format!("topic-{topic}"), 1);
+        }
+        totals.add("a-late-one", 5);
+        totals.add("another-late-one", 6);
+        totals.add("topic-0", 1);
+        assert_eq!(totals.iter().count(), NAMES_MAX + 1);
+        assert_eq!(totals.iter().find(|(name, _)| *name == Totals::OTHER), Some((Totals::OTHER, 11)));
+        assert_eq!(totals.iter().find(|(name, _)| *name == "topic-0"), Some(("topic-0", 2)));
+    }
 }

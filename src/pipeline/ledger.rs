@@ -93,6 +93,11 @@ impl Ledger {
         self.outstanding
     }
 
+    /// The record that has been outstanding longest.
+    pub fn oldest(&self) -> Option<Ticket> {
+        (!self.records.is_empty()).then_some(self.first)
+    }
+
     /// Bytes of records sent and not acknowledged.
     pub fn outstanding_bytes(&self) -> usize {
         self.bytes

@@ -245,6 +245,7 @@ impl Session<'_> {
         now.confirmed = Some(pipeline.confirmed());
         now.in_flight_records = pipeline.ledger().outstanding();
         now.in_flight_bytes = pipeline.ledger().outstanding_bytes();
+        now.turn(pipeline.ledger().oldest(), SystemTime::now());
         now.oldest_unconfirmed = pipeline.oldest_unconfirmed();
         let counters = pipeline.counters();
         for ((outbox, total), known) in config.outboxes.iter().zip(&counters.events).zip(&mut published.events) {
@@ -256,7 +257,7 @@ impl Session<'_> {
         published.delivered.resize(kafka.topics().len(), 0);
         for (topic, known) in kafka.topics().iter().zip(&mut published.delivered) {
             if topic.delivered != *known {
-                *now.delivered.entry(topic.name.clone()).or_default() += topic.delivered - *known;
+                now.delivered.add(&topic.name, topic.delivered - *known);
                 *known = topic.delivered;
             }
         }
