@@ -66,11 +66,14 @@ async fn select_stop(
     tokio::pin!(session);
     tokio::select! {
         biased;
-        end = &mut session => end,
-        _ = stop.wait_for(|stop| *stop) => match status.now().state {
-            State::Connecting | State::Standby => Ok(End::Drained),
-            State::Streaming | State::Stopping => session.await,
-        },
+        end = &mut session => return end,
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
+    // Not in the match: the session needs the status while it drains.
+    let state = status.now().state;
+    match state {
+        State::Connecting | State::Standby => Ok(End::Drained),
+        State::Streaming | State::Stopping => session.await,
     }
 }
 
