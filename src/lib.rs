@@ -7,6 +7,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod http;
 pub mod pipeline;
 pub mod postgres;
 pub mod session;

@@ -10,6 +10,7 @@ use tokio::{
 use super::Exit;
 use crate::{
     config::{Config, Flags, Needs},
+    http::{self, Facts},
     session::End,
     status::Status,
     supervisor,
@@ -32,6 +33,14 @@ pub struct Args {
 pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     let config = Config::load(&args.flags, Needs::BOTH)?;
     let status = Arc::new(Status::new());
+    if let Some(address) = config.http_listen {
+        let answers = http::serve(http::listen(address).await?, Arc::clone(&status), Facts::of(&config));
+        tokio::spawn(async move {
+            if let Err(error) = answers.await {
+                tracing::error!(%error, "metrics and health have stopped");
+            }
+        });
+    }
     match supervisor::run(&config, &status, stop_signal()?).await? {
         End::Drained | End::ServerStopped => Ok(Exit::Done),
         End::GraceOver { undelivered } => {

@@ -1,0 +1,260 @@
+//! `/metrics`: the status of the moment as Prometheus or OpenMetrics text.
+//!
+//! A gauge whose value cannot be known now is left out: a dashboard with a gap tells the truth, a zero or an old value
+//! does not.
+
+use std::{fmt, sync::Arc, time::SystemTime};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric, NoLabelSet, prometheus_text, text as openmetrics},
+    metrics::MetricType,
+    registry::Registry,
+};
+
+use crate::status::{Now, State, Status, age};
+
+/// How the text is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Prometheus,
+    OpenMetrics,
+}
+
+impl Form {
+    /// What the `Accept` header asks for; a client that names nothing gets what every one can read.
+    pub(super) fn accepted(accept: &str) -> Form {
+        match accept.split(',').any(|range| range.trim_start().starts_with("application/openmetrics-text")) {
+            true => Form::OpenMetrics,
+            false => Form::Prometheus,
+        }
+    }
+
+    pub(super) fn content_type(self) -> &'static str {
+        match self {
+            Form::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Form::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// The whole page.
+pub(super) fn text(status: &Arc<Status>, at: SystemTime, form: Form) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Moment { status: Arc::clone(status), at }));
+    let mut page = String::new();
+    match form {
+        Form::Prometheus => prometheus_text::encode(&mut page, &registry)?,
+        Form::OpenMetrics => openmetrics::encode(&mut page, &registry)?,
+    }
+    Ok(page)
+}
+
+#[derive(Debug)]
+struct Moment {
+    status: Arc<Status>,
+    at: SystemTime,
+}
+
+impl Collector for Moment {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let now = self.status.now().clone();
+        let mut page = Page(encoder);
+        page.identity(&now)?;
+        page.counters(&now)?;
+        page.positions(&now, self.at)?;
+        let histogram = &self.status.commit_to_delivery;
+        let help = "Time from a transaction's commit to the acknowledgement of its last record";
+        let metric = histogram.metric_type();
+        histogram.encode(page.0.encode_descriptor("walpost_commit_to_delivery_seconds", help, None, metric)?)
+    }
+}
+
+struct Page<'a>(DescriptorEncoder<'a>);
+
+impl Page<'_> {
+    fn identity(&mut self, now: &Now) -> fmt::Result {
+        let version = [("version", env!("CARGO_PKG_VERSION"))];
+        self.0
+            .encode_descriptor("walpost_build", "The version that runs", None, MetricType::Info)?
+            .encode_info(&version.as_slice())?;
+        let up = u64::from(now.state == State::Streaming);
+        self.gauge(
+            "walpost_up",
+            "1 while this process streams from the slot; of active and standby one has 1",
+            Some(up),
+        )?;
+        let mut state =
+            self.0.encode_descriptor("walpost_state", "1 for the state of this process", None, MetricType::Gauge)?;
+        for (label, of) in [
+            ("connecting", State::Connecting),
+            ("standby", State::Standby),
+            ("streaming", State::Streaming),
+            ("stopping", State::Stopping),
+        ] {
+            state.encode_family(&[("state", label)])?.encode_gauge(&u64::from(now.state == of))?;
+        }
+        Ok(())
+    }
+
+    fn counters(&mut self, now: &Now) -> fmt::Result {
+        let events = now.events.iter().map(|(table, total)| (table.as_str(), *total));
+        self.counter_family("walpost_events", "Events decoded from the log", "table", events)?;
+        let delivered = now.delivered.iter();
+        self.counter_family("walpost_records_delivered", "Records that Kafka acknowledged", "topic", delivered)?;
+        self.counter("walpost_reconnects", "Sessions that ended in trouble", now.reconnects)?;
+        let help = "Events whose own time could not stamp their record";
+        self.counter("walpost_timestamps_replaced", help, now.timestamps_replaced)
+    }
+
+    fn positions(&mut self, now: &Now, at: SystemTime) -> fmt::Result {
+        let attached = now.is_attached().then_some(());
+        let confirmed = attached.and(now.confirmed).map(|lsn| lsn.0);
+        self.gauge("walpost_confirmed_lsn", "Position below which all is delivered, as a byte count", confirmed)?;
+        let help = "Log between the confirmed position and the end of the server's log";
+        self.gauge("walpost_lag_bytes", help, now.lag_bytes(at))?;
+        let help = "Time since the commit of the oldest transaction that is received and not confirmed";
+        self.gauge("walpost_lag_seconds", help, now.lag_seconds(at))?;
+        let help = "Records sent and not acknowledged";
+        self.gauge("walpost_in_flight_records", help, attached.map(|()| now.in_flight_records as u64))?;
+        let help = "Bytes of key and value sent and not acknowledged";
+        self.gauge("walpost_in_flight_bytes", help, attached.map(|()| now.in_flight_bytes as u64))?;
+        let fresh = now.fresh_server(at);
+        let help = "Log that the slot keeps on the server";
+        self.gauge("walpost_slot_retained_bytes", help, fresh.map(|sample| sample.retained_bytes))?;
+        let help = "Log that may still be written before the slot is lost; absent without max_slot_wal_keep_size";
+        self.gauge("walpost_slot_safe_bytes", help, fresh.and_then(|sample| sample.safe_bytes))?;
+        let help = "Age of what the server last said of its log and the slot";
+        let sample_age = now.server.as_ref().map(|sample| age(sample.taken, at).as_secs_f64());
+        self.gauge("walpost_server_sample_age_seconds", help, sample_age)
+    }
+
+    fn gauge<V: EncodeGaugeValue>(&mut self, name: &str, help: &str, value: Option<V>) -> fmt::Result {
+        let Some(value) = value else { return Ok(()) };
+        self.0.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        metric.encode_counter::<NoLabelSet, u64, f64>(&value, None)
+    }
+
+    fn counter_family<'t>(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &str,
+        totals: impl Iterator<Item = (&'t str, u64)>,
+    ) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (of, total) in totals {
+            metric.encode_family(&[(label, of)])?.encode_counter::<NoLabelSet, u64, f64>(&total, None)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::{
+        http::tests::{at, streaming},
+        pipeline::PgTime,
+    };
+
+    fn page(now: &Now, seconds: u64, form: Form) -> String {
+        let status = Arc::new(Status::new());
+        *status.now() = now.clone();
+        status.commit_to_delivery.observe(0.02);
+        text(&status, at(seconds), form).unwrap()
+    }
+
+    /// Samples by name and labels.
+    fn samples(now: &Now, seconds: u64) -> BTreeMap<String, f64> {
+        let page = page(now, seconds, Form::Prometheus);
+        let samples = page.lines().filter(|line| !line.starts_with('#'));
+        samples.map(|line| line.rsplit_once(' ').unwrap()).map(|(name, v)| (name.into(), v.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn names_labels_and_values_are_those_of_the_reference() {
+        let mut now = streaming();
+        now.events.insert("walpost.outbox".to_owned(), 3);
+        now.delivered.add("orders", 2);
+        now.in_flight_records = 1;
+        now.in_flight_bytes = 300;
+        now.reconnects = 4;
+        now.server.as_mut().unwrap().safe_bytes = Some(9_000);
+        let samples = samples(&now, 103);
+        let version = env!("CARGO_PKG_VERSION");
+        for (name, value) in [
+            (&*format!("walpost_build_info{{version=\"{version}\"}}"), 1.0),
+            ("walpost_up", 1.0),
+            ("walpost_state{state=\"streaming\"}", 1.0),
+            ("walpost_state{state=\"connecting\"}", 0.0),
+            ("walpost_state{state=\"standby\"}", 0.0),
+            ("walpost_state{state=\"stopping\"}", 0.0),
+            ("walpost_events_total{table=\"walpost.outbox\"}", 3.0),
+            ("walpost_records_delivered_total{topic=\"orders\"}", 2.0),
+            ("walpost_reconnects_total", 4.0),
+            ("walpost_timestamps_replaced_total", 0.0),
+            ("walpost_confirmed_lsn", 1_000.0),
+            ("walpost_lag_bytes", 500.0),
+            ("walpost_lag_seconds", 0.0),
+            ("walpost_in_flight_records", 1.0),
+            ("walpost_in_flight_bytes", 300.0),
+            ("walpost_slot_retained_bytes", 4_096.0),
+            ("walpost_slot_safe_bytes", 9_000.0),
+            ("walpost_server_sample_age_seconds", 3.0),
+            ("walpost_commit_to_delivery_seconds_count", 1.0),
+            ("walpost_commit_to_delivery_seconds_bucket{le=\"0.025\"}", 1.0),
+        ] {
+            assert_eq!(samples.get(name), Some(&value), "{name} in {samples:#?}");
+        }
+    }
+
+    #[test]
+    fn a_gauge_that_cannot_be_known_is_left_out() {
+        let mut now = streaming();
+        let names = |now: &Now, seconds| samples(now, seconds).into_keys().collect::<Vec<_>>().join(" ");
+        let stale = names(&now, 200);
+        for name in ["lag_bytes", "lag_seconds", "slot_retained_bytes", "slot_safe_bytes"] {
+            assert!(!stale.contains(name), "{stale}");
+        }
+        assert!(stale.contains("walpost_server_sample_age_seconds") && stale.contains("walpost_confirmed_lsn"));
+        now.state = State::Standby;
+        now.server = None;
+        let standby = names(&now, 103);
+        for name in ["lag", "slot", "sample", "confirmed", "in_flight"] {
+            assert!(!standby.contains(name), "{standby}");
+        }
+        assert!(standby.contains("walpost_up") && !standby.contains("dead_letter"));
+    }
+
+    #[test]
+    fn lag_rises_while_blocked() {
+        let mut now = streaming();
+        now.oldest_unconfirmed = Some(PgTime::from_unix_us(90_000_000));
+        assert_eq!(samples(&now, 110)["walpost_lag_seconds"], 20.0);
+        assert_eq!(samples(&now, 400)["walpost_lag_seconds"], 310.0);
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        let mut now = streaming();
+        now.events.insert("\"My App\".\"a\\b\nc\"".to_owned(), 1);
+        let page = page(&now, 103, Form::Prometheus);
+        assert!(page.contains(r#"walpost_events_total{table="\"My App\".\"a\\b\nc\""} 1"#), "{page}");
+    }
+
+    #[test]
+    fn the_client_chooses_the_form() {
+        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        assert_eq!(Form::accepted(prometheus), Form::OpenMetrics);
+        assert_eq!(Form::accepted("*/*"), Form::Prometheus);
+        assert!(page(&streaming(), 103, Form::OpenMetrics).ends_with("# EOF\n"));
+        assert!(!page(&streaming(), 103, Form::Prometheus).contains("# EOF"));
+    }
+}

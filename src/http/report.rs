@@ -1,0 +1,142 @@
+//! `/status`: one JSON object with everything that is known now. What cannot be known is null.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
+
+use serde::Serialize;
+
+use super::{
+    Facts,
+    health::{self, Verdict},
+};
+use crate::status::{Now, State, Totals, age};
+
+#[derive(Debug, Serialize)]
+pub(super) struct Report<'a> {
+    version: &'static str,
+    state: State,
+    reason: Option<&'a str>,
+    /// RFC 3339, when the state was entered.
+    since: Option<String>,
+    ready: Verdict,
+    database: &'a str,
+    slot: &'a str,
+    publication: &'a str,
+    confirmed_lsn: Option<String>,
+    lag_bytes: Option<u64>,
+    lag_seconds: Option<f64>,
+    in_flight: InFlight,
+    events: &'a BTreeMap<String, u64>,
+    delivered: &'a Totals,
+    timestamps_replaced: u64,
+    reconnects: u64,
+    server: Option<Server>,
+}
+
+#[derive(Debug, Serialize)]
+struct InFlight {
+    records: usize,
+    bytes: usize,
+    /// How long at least the oldest has waited.
+    waiting_seconds: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Server {
+    wal_lsn: String,
+    retained_bytes: u64,
+    safe_bytes: Option<u64>,
+    age_seconds: f64,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(now: &'a Now, facts: &'a Facts, at: SystemTime) -> Report<'a> {
+        Report {
+            version: env!("CARGO_PKG_VERSION"),
+            state: now.state,
+            reason: now.reason.as_deref(),
+            since: jiff::Timestamp::try_from(now.since).ok().map(|since| format!("{since:.3}")),
+            ready: health::ready(now, at),
+            database: &facts.database,
+            slot: &facts.slot,
+            publication: &facts.publication,
+            confirmed_lsn: now.confirmed.filter(|_| now.is_attached()).map(|lsn| lsn.to_string()),
+            lag_bytes: now.lag_bytes(at),
+            lag_seconds: now.lag_seconds(at),
+            in_flight: InFlight {
+                records: now.in_flight_records,
+                bytes: now.in_flight_bytes,
+                waiting_seconds: now.waiting_for(at).as_ref().map(Duration::as_secs_f64),
+            },
+            events: &now.events,
+            delivered: &now.delivered,
+            timestamps_replaced: now.timestamps_replaced,
+            reconnects: now.reconnects,
+            server: now.server.as_ref().map(|sample| Server {
+                wal_lsn: sample.wal.to_string(),
+                retained_bytes: sample.retained_bytes,
+                safe_bytes: sample.safe_bytes,
+                age_seconds: age(sample.taken, at).as_secs_f64(),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        http::tests::{at, facts, streaming},
+        pipeline::Lsn,
+    };
+
+    fn report(now: &Now, seconds: u64) -> serde_json::Value {
+        serde_json::to_value(Report::new(now, &facts(), at(seconds))).unwrap()
+    }
+
+    #[test]
+    fn everything_that_is_known_is_there() {
+        let mut now = streaming();
+        now.delivered.add("orders", 2);
+        now.events.insert("walpost.outbox".to_owned(), 3);
+        assert_eq!(
+            report(&now, 103),
+            json!({
+                "version": env!("CARGO_PKG_VERSION"),
+                "state": "streaming",
+                "reason": null,
+                "since": "1970-01-01T00:01:40.000Z",
+                "ready": {"ok": true, "state": "streaming", "reasons": []},
+                "database": "app",
+                "slot": "walpost",
+                "publication": "events",
+                "confirmed_lsn": "0/3E8",
+                "lag_bytes": 500,
+                "lag_seconds": 0.0,
+                "in_flight": {"records": 0, "bytes": 0, "waiting_seconds": null},
+                "events": {"walpost.outbox": 3},
+                "delivered": {"orders": 2},
+                "timestamps_replaced": 0,
+                "reconnects": 0,
+                "server": {"wal_lsn": "0/5DC", "retained_bytes": 4096, "safe_bytes": null, "age_seconds": 3.0},
+            })
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_known_is_null() {
+        let mut now = streaming();
+        now.state = State::Connecting;
+        now.server = None;
+        let report = report(&now, 103);
+        for name in ["confirmed_lsn", "lag_bytes", "lag_seconds", "server"] {
+            assert_eq!(report[name], json!(null), "{name}");
+        }
+        now.confirmed = Some(Lsn::INVALID);
+        assert_eq!(report["ready"]["ok"], json!(false));
+    }
+}

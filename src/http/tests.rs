@@ -1,0 +1,126 @@
+//! The routes over real sockets, and what the tests beside share.
+
+use std::net::Ipv4Addr;
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::Instant,
+};
+
+use super::{limit::CONNECTIONS_MAX, *};
+use crate::{
+    pipeline::Lsn,
+    status::{Now, ServerSample, State},
+};
+
+/// Seconds after 1970.
+pub(super) fn at(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+pub(super) fn facts() -> Facts {
+    Facts {
+        database: "app".to_owned(),
+        slot: "walpost".to_owned(),
+        publication: "events".to_owned(),
+        turn_max: Duration::from_secs(60),
+    }
+}
+
+/// A stream of which all is known at second 100.
+pub(super) fn streaming() -> Now {
+    let status = Status::new();
+    status.enter(State::Streaming, None);
+    let mut now = status.now().clone();
+    now.since = at(100);
+    now.turn(None, at(100));
+    now.confirmed = Some(Lsn(1_000));
+    now.server = Some(ServerSample { taken: at(100), wal: Lsn(1_500), retained_bytes: 4_096, safe_bytes: None });
+    now
+}
+
+/// Answers at second 103 until the test ends.
+async fn server(now: Now) -> SocketAddr {
+    let status = Arc::new(Status::new());
+    *status.now() = now;
+    let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let served = axum::serve(Limited::new(listener, Duration::from_millis(100)), router(status, facts(), || at(103)));
+    tokio::spawn(async move { served.await.unwrap() });
+    address
+}
+
+/// Status code, head and body.
+async fn ask(address: SocketAddr, method: &str, path: &str, header: &str) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{header}\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let code = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (code, head.to_lowercase(), body.to_owned())
+}
+
+#[tokio::test]
+async fn every_path_answers() {
+    let address = server(streaming()).await;
+    let (code, head, body) = ask(address, "GET", "/metrics", "").await;
+    assert_eq!(code, 200);
+    assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
+    assert!(body.contains("\nwalpost_lag_bytes 500\n"), "{body}");
+    let (_, head, body) = ask(address, "GET", "/metrics", "Accept: application/openmetrics-text\r\n").await;
+    assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0"), "{head}");
+    assert!(body.ends_with("# EOF\n"));
+    for path in ["/healthz", "/readyz"] {
+        let (code, head, body) = ask(address, "GET", path, "").await;
+        assert_eq!((code, &*body), (200, r#"{"ok":true,"state":"streaming","reasons":[]}"#), "{path}");
+        assert!(head.contains("content-type: application/json"), "{head}");
+    }
+    let (code, _, body) = ask(address, "GET", "/status", "").await;
+    assert_eq!(code, 200);
+    assert!(body.contains(r#""confirmed_lsn":"0/3E8""#), "{body}");
+}
+
+#[tokio::test]
+async fn what_is_not_ready_is_503_with_reasons() {
+    let mut now = streaming();
+    (now.state, now.reason) = (State::Connecting, Some("connection refused".to_owned()));
+    let address = server(now).await;
+    let (code, _, body) = ask(address, "GET", "/readyz", "").await;
+    assert_eq!(code, 503);
+    assert!(body.contains("connection refused"), "{body}");
+    assert_eq!(ask(address, "GET", "/healthz", "").await.0, 200);
+}
+
+#[tokio::test]
+async fn other_methods_and_paths_are_refused() {
+    let address = server(streaming()).await;
+    let (code, head, _) = ask(address, "POST", "/metrics", "Content-Length: 0\r\n").await;
+    assert_eq!(code, 405);
+    assert!(head.contains("allow: get,head"), "{head}");
+    let (code, _, body) = ask(address, "GET", "/admin", "").await;
+    assert_eq!(code, 404);
+    assert!(body.contains("/metrics"), "{body}");
+}
+
+#[tokio::test]
+async fn silent_connections_keep_others_out_for_a_moment_only() {
+    let address = server(streaming()).await;
+    let mut silent = Vec::new();
+    for _ in 0..CONNECTIONS_MAX {
+        silent.push(TcpStream::connect(address).await.unwrap());
+    }
+    let asked = Instant::now();
+    assert_eq!(ask(address, "GET", "/healthz", "").await.0, 200);
+    assert!(asked.elapsed() >= Duration::from_millis(50), "one more than there are seats was let in");
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_named_with_the_key() {
+    let taken = listen((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+    let address = taken.local_addr().unwrap();
+    let error = listen(address).await.unwrap_err().to_string();
+    assert!(error.contains(&address.to_string()) && error.contains("http.listen"), "{error}");
+}
