@@ -5,6 +5,7 @@
 //! positions out), [`postgres`] and [`sink`] are the two ends, [`session`] is the one loop that joins them and
 //! [`supervisor`] the one place that starts it again.
 
+pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod http;
@@ -14,3 +15,4 @@ pub mod session;
 pub mod sink;
 pub mod status;
 pub mod supervisor;
+pub mod trial;

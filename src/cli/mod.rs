@@ -5,6 +5,7 @@
 //! [`Flags`](crate::config::Flags) into its `Args` and calls [`Config::load`](crate::config::Config::load) with what it
 //! needs. What a command answers goes to standard output through [`output`]; logs and errors go to standard error.
 
+mod bench;
 mod completions;
 mod config;
 pub mod logging;
@@ -46,6 +47,7 @@ pub struct Cli {
 pub enum Command {
     Run(run::Args),
     Config(config::Args),
+    Bench(bench::Args),
     Completions(completions::Args),
 }
 
@@ -67,6 +69,7 @@ pub async fn run(command: Command) -> anyhow::Result<Exit> {
     match command {
         Command::Run(args) => run::run(args).await,
         Command::Config(args) => config::run(args).await,
+        Command::Bench(args) => bench::run(args).await,
         Command::Completions(args) => completions::run(args).await,
     }
 }

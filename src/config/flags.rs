@@ -1,6 +1,9 @@
 //! Every key as a flag, made from the table of keys.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, error::ErrorKind, value_parser};
 
@@ -33,6 +36,25 @@ impl Flags {
     /// The configuration file, where `-c` named one.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
+    }
+
+    /// The same command line for another run of this program, with these values in place of what was given for their
+    /// paths.
+    pub fn arguments(&self, own: &[(&str, &str)]) -> Vec<OsString> {
+        let mut arguments = Vec::new();
+        if let Some(file) = &self.file {
+            arguments.extend(["-c".into(), file.into()]);
+        }
+        for Given { path, text, flag } in &self.given {
+            match flag.split_once(' ') {
+                _ if own.iter().any(|(own, _)| own == path) => {}
+                Some((flag, member)) => arguments.extend([flag.into(), format!("{member}={text}").into()]),
+                None => arguments.push(format!("{flag}={text}").into()),
+            }
+        }
+        let flags = own.iter().filter_map(|(path, text)| Some((Key::find(path)?.flag()?, text)));
+        arguments.extend(flags.map(|(flag, text)| format!("--{flag}={text}").into()));
+        arguments
     }
 }
 
@@ -177,6 +199,22 @@ mod tests {
         );
         let off = parse(&["--topics-create=false"]).unwrap();
         assert_eq!(off.given[0].text, "false");
+    }
+
+    #[test]
+    fn another_run_gets_the_same_flags_and_those_set_for_it() {
+        let flags =
+            parse(&["--slot", "mine", "--brokers=k:9092", "--kafka", "linger.ms=5", "--topics-create"]).unwrap();
+        let arguments = flags.arguments(&[("slot", "own"), ("route.topic", "t=1")]);
+        let mut arguments: Vec<_> = arguments.iter().map(|argument| argument.to_str().unwrap()).collect();
+        assert!(arguments.windows(2).any(|pair| pair == ["--kafka", "linger.ms=5"]), "{arguments:?}");
+        arguments.sort_unstable();
+        assert_eq!(
+            arguments,
+            ["--brokers=k:9092", "--kafka", "--route-topic=t=1", "--slot=own", "--topics-create=true", "linger.ms=5"]
+        );
+        parse(&arguments.iter().filter(|a| !a.contains("linger") && **a != "--kafka").copied().collect::<Vec<_>>())
+            .unwrap();
     }
 
     #[test]

@@ -232,7 +232,7 @@ impl Kafka {
 }
 
 /// What walpost needs of librdkafka; then what the configuration says, which cannot take that away.
-fn properties(config: &Config) -> BTreeMap<String, String> {
+pub(crate) fn properties(config: &Config) -> BTreeMap<String, String> {
     let unknown_topic_ms = config.unknown_topic_timeout.as_millis().min(3_600_000);
     let defaults = [
         ("client.id", "walpost".to_owned()),
