@@ -1,0 +1,34 @@
+-- The outbox: one row is one event. Insert it in the transaction that changes your own tables, by plain INSERT or by
+-- walpost.enqueue() (enqueue.sql); walpost reads the insert from the write-ahead log once that transaction commits.
+--
+-- Run it as often as you like: what exists is left as it is. For a table that is partitioned by day, use
+-- outbox_partitioned.sql instead. Next: enqueue.sql, publication.sql, roles.sql.
+
+create schema if not exists walpost;
+
+create table if not exists walpost.outbox (
+    id              uuid        primary key default gen_random_uuid(),
+    seq             bigint      not null generated always as identity,
+    aggregate_type  text        not null,
+    aggregate_id    text,
+    event_type      text        not null,
+    payload         jsonb,
+    headers         jsonb       constraint outbox_headers_is_an_object check (jsonb_typeof(headers) = 'object'),
+    destination     text,
+    idempotency_key text        unique,
+    occurred_at     timestamptz not null default clock_timestamp(),
+    txid            xid8        not null default pg_current_xact_id()
+);
+
+comment on table  walpost.outbox                 is 'Transactional outbox: walpost sends each inserted row to Kafka, in commit order';
+comment on column walpost.outbox.id              is 'Identity of the event; header id of the record';
+comment on column walpost.outbox.seq             is 'Order of insertion. Not the order of commits: never use it as a high-water mark';
+comment on column walpost.outbox.aggregate_type  is 'Kind of thing the event is about; names the topic unless destination does';
+comment on column walpost.outbox.aggregate_id    is 'Which thing; key of the record, so that its events stay in order. NULL: no key, no order';
+comment on column walpost.outbox.event_type      is 'What happened; header event_type';
+comment on column walpost.outbox.payload         is 'Value of the record. SQL NULL sends a tombstone';
+comment on column walpost.outbox.headers         is 'JSON object; each member becomes a header of the record';
+comment on column walpost.outbox.destination     is 'Topic of this event, when the usual one is not wanted';
+comment on column walpost.outbox.idempotency_key is 'The same key is stored once; see walpost.enqueue()';
+comment on column walpost.outbox.occurred_at     is 'When it happened; header occurred_at';
+comment on column walpost.outbox.txid            is 'The inserting transaction; proves later that the row is published. Leave it to its default';
