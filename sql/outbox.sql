@@ -4,7 +4,14 @@
 -- Run it as often as you like: what exists is left as it is. For a table that is partitioned by day, use
 -- outbox_partitioned.sql instead. Next: enqueue.sql, publication.sql, roles.sql.
 
-create schema if not exists walpost;
+do $walpost$
+begin
+    -- Not CREATE SCHEMA IF NOT EXISTS, which asks for the right to make one even where there is nothing to make.
+    if to_regnamespace('walpost') is null then
+        create schema walpost;
+    end if;
+end
+$walpost$;
 
 create table if not exists walpost.outbox (
     id              uuid        primary key default gen_random_uuid(),
@@ -29,6 +36,6 @@ comment on column walpost.outbox.event_type      is 'What happened; header event
 comment on column walpost.outbox.payload         is 'Value of the record. SQL NULL sends a tombstone';
 comment on column walpost.outbox.headers         is 'JSON object; each member becomes a header of the record';
 comment on column walpost.outbox.destination     is 'Topic of this event, when the usual one is not wanted';
-comment on column walpost.outbox.idempotency_key is 'The same key is stored once; see walpost.enqueue()';
+comment on column walpost.outbox.idempotency_key is 'The same key is stored once; see enqueue()';
 comment on column walpost.outbox.occurred_at     is 'When it happened; header occurred_at';
 comment on column walpost.outbox.txid            is 'The inserting transaction; proves later that the row is published. Leave it to its default';

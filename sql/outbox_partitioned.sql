@@ -4,7 +4,14 @@
 -- daily (cron, pg_cron): it makes today's partition and the next seven. Rows of a day without a partition land in
 -- the default partition, so that a forgotten call never fails the application's inserts.
 
-create schema if not exists walpost;
+do $walpost$
+begin
+    -- Not CREATE SCHEMA IF NOT EXISTS, which asks for the right to make one even where there is nothing to make.
+    if to_regnamespace('walpost') is null then
+        create schema walpost;
+    end if;
+end
+$walpost$;
 
 -- A partitioned table's primary key must hold the partition key, and so must every unique constraint: idempotency
 -- keys live in a table of their own.
@@ -32,7 +39,7 @@ comment on column walpost.outbox.event_type      is 'What happened; header event
 comment on column walpost.outbox.payload         is 'Value of the record. SQL NULL sends a tombstone';
 comment on column walpost.outbox.headers         is 'JSON object; each member becomes a header of the record';
 comment on column walpost.outbox.destination     is 'Topic of this event, when the usual one is not wanted';
-comment on column walpost.outbox.idempotency_key is 'Copied to the record; uniqueness is kept by walpost.idempotency, see walpost.enqueue()';
+comment on column walpost.outbox.idempotency_key is 'Copied to the record; uniqueness is kept by table idempotency, see enqueue()';
 comment on column walpost.outbox.occurred_at     is 'When it happened; header occurred_at; chooses the partition';
 comment on column walpost.outbox.txid            is 'The inserting transaction; proves later that the row is published. Leave it to its default';
 
@@ -42,7 +49,7 @@ create table if not exists walpost.idempotency (
     created_at timestamptz not null default clock_timestamp()
 );
 
-comment on table walpost.idempotency is 'Which event each idempotency key stands for; written by walpost.enqueue()';
+comment on table walpost.idempotency is 'Which event each idempotency key stands for; written by enqueue()';
 
 -- Makes the partitions of `days` days (UTC) from first_day on; returns how many it made. What exists is left alone.
 -- A new partition is attached rather than created in place: that locks neither readers nor writers of the outbox, only

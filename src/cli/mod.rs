@@ -6,11 +6,13 @@
 //! needs. What a command answers goes to standard output through [`output`]; logs and errors go to standard error.
 
 mod bench;
+mod ask;
 mod completions;
 mod config;
 pub mod logging;
 pub mod output;
 mod run;
+mod setup;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -19,6 +21,7 @@ use clap::{
     error::{ContextKind, ContextValue},
 };
 
+use self::ask::ask;
 use crate::config::{ConfigError, FILE_ARGUMENT};
 
 /// Streams a PostgreSQL transactional outbox from the write-ahead log to Kafka.
@@ -46,6 +49,7 @@ pub struct Cli {
 #[derive(Subcommand)]
 pub enum Command {
     Run(run::Args),
+    Setup(setup::Args),
     Config(config::Args),
     Bench(bench::Args),
     Completions(completions::Args),
@@ -68,6 +72,7 @@ pub fn without_secrets(mut answer: clap::Error) -> clap::Error {
 pub async fn run(command: Command) -> anyhow::Result<Exit> {
     match command {
         Command::Run(args) => run::run(args).await,
+        Command::Setup(args) => setup::run(args).await,
         Command::Config(args) => config::run(args).await,
         Command::Bench(args) => bench::run(args).await,
         Command::Completions(args) => completions::run(args).await,

@@ -181,7 +181,7 @@ impl Layout {
 
 impl Columns {
     /// The table's column for a name in a template: walpost's name for a part, else the column's own.
-    fn column_of<'a>(&'a self, name: &'a str) -> &'a str {
+    pub fn column_of<'a>(&'a self, name: &'a str) -> &'a str {
         match name {
             "id" => &self.id,
             "aggregate_id" => &self.aggregate_id,

@@ -11,13 +11,15 @@ pub struct Template {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+/// A piece of a template.
+pub enum Part {
     Text(String),
     Column(String),
 }
 
 impl Template {
-    pub(super) fn parts(&self) -> &[Part] {
+    /// Its pieces, in order.
+    pub fn parts(&self) -> &[Part] {
         &self.parts
     }
 }

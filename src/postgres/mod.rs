@@ -2,18 +2,25 @@
 //!
 //! [`conninfo`] reads connection strings; [`connection`] walks their hosts and makes a [`socket`] by the rules of
 //! [`tls`], over which either a [`replication`] session logs in ([`startup`]) and becomes a [`stream`], or an [`sql`]
-//! session. [`refusal`] knows what the server's errors mean and what mends them.
+//! session. [`refusal`] knows what the server's errors mean and what mends them. [`server`], [`table`], [`publication`] and
+//! [`slot`] read the catalog; [`schema`] has the SQL of `sql/` under the configured names.
 
 mod connection;
 pub mod conninfo;
 pub mod error;
+pub mod publication;
+pub mod quote;
 pub mod refusal;
 pub mod replication;
+pub mod schema;
+pub mod server;
 pub mod server_error;
+pub mod slot;
 pub mod socket;
 pub mod sql;
 mod startup;
 pub mod stream;
+pub mod table;
 pub mod tls;
 mod wire;
 

@@ -1,0 +1,207 @@
+//! Findings about Kafka and the topics that records go to.
+
+use super::{Finding, size};
+use crate::{
+    config::{Config, Topics},
+    kafka::{
+        facts::{Kafka, Topic, Unreachable},
+        topics::Pattern,
+    },
+};
+
+/// librdkafka's default of `message.max.bytes`.
+const CLIENT_MESSAGE_BYTES: i64 = 1_000_000;
+
+/// No broker was reached.
+pub fn unreachable(brokers: &str, error: &Unreachable) -> Finding {
+    let text = error.to_string();
+    let lower = text.to_lowercase();
+    let remedy = if lower.contains("sasl") || lower.contains("authentication") {
+        "mend \"sasl.username\", \"sasl.password\", \"sasl.mechanism\" and \"security.protocol\" in [kafka]"
+    } else if lower.contains("ssl") || lower.contains("certificate") {
+        "mend \"security.protocol\" and \"ssl.ca.location\" in [kafka], or the broker's certificate"
+    } else if lower.contains("resolve") {
+        "mend the host names in `brokers`"
+    } else {
+        "start the brokers, or mend `brokers`; a broker that speaks TLS or SASL only needs \"security.protocol\" in [kafka]"
+    };
+    Finding::error(format!("brokers {brokers}"), format!("cannot be reached: {text}"), remedy)
+}
+
+/// What is wrong with the cluster and the topics that the configuration's templates lead to.
+pub fn kafka(config: &Config, facts: &Kafka) -> Vec<Finding> {
+    let client_bytes =
+        config.kafka.get("message.max.bytes").and_then(|value| value.parse().ok()).unwrap_or(CLIENT_MESSAGE_BYTES);
+    let patterns: Vec<_> = config.outboxes.iter().map(|outbox| Pattern::of(&outbox.topic)).collect();
+    let mut findings = missing(facts, config.topics, &patterns);
+    if let Some(reason) = &facts.undescribed {
+        findings.push(Finding::note(
+            "kafka principal",
+            format!("may not see all settings ({reason}): size limits are found only by sending"),
+            "kafka-acls --add --allow-principal User:… --operation DescribeConfigs --topic '*' --cluster",
+        ));
+    }
+    for (name, topic) in &facts.topics {
+        findings.extend(of_topic(name, topic, facts.brokers, client_bytes));
+    }
+    let single: Vec<_> = facts.topics.iter().filter(|(_, topic)| topic.partitions == 1).map(|(name, _)| name).collect();
+    if let Some(first) = single.first() {
+        findings.push(Finding::note(
+            format!("topic {first}"),
+            match single.len() {
+                1 => "has one partition: one consumer of a group at a time".to_owned(),
+                n => format!("has one partition, as {} others: one consumer of a group at a time", n - 1),
+            },
+            "decide before there is data: more partitions later change which partition a key goes to",
+        ));
+    }
+    if facts.topics.is_empty() {
+        if let Some(bytes) = facts.message_bytes_max.filter(|bytes| *bytes < client_bytes) {
+            findings.push(Finding::warning(
+                "brokers",
+                format!("take records of up to {}, walpost sends up to {}", size(bytes), size(client_bytes)),
+                format!("\"message.max.bytes\" = {bytes} in [kafka], or raise message.max.bytes of the brokers"),
+            ));
+        }
+    }
+    findings
+}
+
+/// Topics that records will go to and that do not exist.
+fn missing(facts: &Kafka, topics: Topics, patterns: &[Pattern]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for pattern in patterns {
+        let (about, what) = match pattern.topic() {
+            Some(topic) if facts.topics.contains_key(topic) => continue,
+            Some(topic) => (format!("topic {topic}"), "does not exist"),
+            None => (format!("topics {pattern}"), "are named by the events: a new kind of event needs a new topic"),
+        };
+        let fixed = pattern.topic().is_some();
+        findings.push(match (topics.create, facts.auto_create) {
+            (true, _) if fixed => Finding::note(about, what, "nothing: walpost creates it (topics.create)"),
+            (false, Some(true)) if fixed => Finding::note(about, what, "nothing: the brokers create it (auto.create.topics.enable)"),
+            // Whoever creates topics creates new ones too.
+            (true, _) | (false, Some(true)) => continue,
+            (false, Some(false)) if fixed => Finding::error(
+                about,
+                format!("{what}, and neither walpost nor the brokers create topics"),
+                "topics.create = true in the configuration, or kafka-topics --create",
+            ),
+            (false, None) if fixed => Finding::warning(
+                about,
+                format!("{what}, and whether the brokers create topics is not visible"),
+                "topics.create = true in the configuration, or kafka-topics --create",
+            ),
+            (false, Some(false)) => Finding::warning(
+                about,
+                format!("{what}, and neither walpost nor the brokers create topics"),
+                "topics.create = true in the configuration, or create each topic before its first event",
+            ),
+            (false, None) => Finding::note(
+                about,
+                format!("{what}, and whether the brokers create topics is not visible"),
+                "topics.create = true in the configuration, or create each topic before its first event",
+            ),
+        });
+    }
+    findings
+}
+
+fn of_topic(name: &str, topic: &Topic, brokers: usize, client_bytes: i64) -> Vec<Finding> {
+    let about = format!("topic {name}");
+    let mut findings = Vec::new();
+    if let Some(bytes) = topic.message_bytes_max.filter(|bytes| *bytes < client_bytes) {
+        findings.push(Finding::warning(
+            &about,
+            format!("takes records of up to {}, walpost sends up to {}", size(bytes), size(client_bytes)),
+            format!("\"message.max.bytes\" = {bytes} in [kafka], or raise max.message.bytes of the topic"),
+        ));
+    }
+    match topic.in_sync_min {
+        Some(min) if min > topic.replicas => findings.push(Finding::error(
+            &about,
+            format!("wants {min} replicas in sync and has {}: no record can be acknowledged", topic.replicas),
+            format!("lower min.insync.replicas of the topic to {} or less, or add replicas", topic.replicas.max(1)),
+        )),
+        Some(min) if min == topic.replicas && min > 1 => findings.push(Finding::warning(
+            &about,
+            format!("wants all of its {min} replicas in sync: it takes no record while any broker is down"),
+            format!("min.insync.replicas = {} for the topic", min - 1),
+        )),
+        Some(1) if topic.replicas > 1 => findings.push(Finding::note(
+            &about,
+            "takes a record that only one broker has: that broker's loss loses it",
+            "min.insync.replicas = 2 for the topic",
+        )),
+        Some(_) | None => {}
+    }
+    if topic.replicas == 1 && brokers > 1 {
+        findings.push(Finding::note(
+            &about,
+            "has one replica: that broker's loss loses its records",
+            "kafka-reassign-partitions, or topics.replication in the configuration for topics that walpost creates",
+        ));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::Severity;
+
+    fn topics(create: bool) -> Topics {
+        Topics { create, partitions: None, replication: None }
+    }
+
+    #[test]
+    fn a_missing_topic_is_as_bad_as_the_lack_of_someone_to_create_it() {
+        use Severity::{Error, Note, Warning};
+        let found = |pattern: &str, create, auto_create| {
+            let facts = Kafka { auto_create, ..Kafka::default() };
+            let findings = missing(&facts, topics(create), &[pattern.parse().unwrap()]);
+            findings.first().map(|finding| finding.severity)
+        };
+        for (pattern, create, auto_create, severity) in [
+            ("orders", true, None, Some(Note)),
+            ("orders", false, Some(true), Some(Note)),
+            ("orders", false, Some(false), Some(Error)),
+            ("orders", false, None, Some(Warning)),
+            ("o.*", true, Some(false), None),
+            ("o.*", false, Some(true), None),
+            ("o.*", false, Some(false), Some(Warning)),
+            ("o.*", false, None, Some(Note)),
+        ] {
+            assert_eq!(found(pattern, create, auto_create), severity, "{pattern} {create} {auto_create:?}");
+        }
+        let mut facts = Kafka::default();
+        facts.topics.insert("orders".to_owned(), Topic::default());
+        assert_eq!(missing(&facts, topics(false), &["orders".parse().unwrap()]), []);
+    }
+
+    #[test]
+    fn limits_and_replicas_of_a_topic() {
+        use Severity::{Error, Note, Warning};
+        let good = Topic { partitions: 6, replicas: 3, message_bytes_max: Some(1_048_588), in_sync_min: Some(2) };
+        let found = |topic: Topic| {
+            let findings = of_topic("t", &topic, 3, CLIENT_MESSAGE_BYTES);
+            findings.iter().map(|finding| finding.severity).collect::<Vec<_>>()
+        };
+        assert_eq!(found(good.clone()), []);
+        assert_eq!(found(Topic { message_bytes_max: Some(100_000), ..good.clone() }), [Warning]);
+        assert_eq!(found(Topic { in_sync_min: Some(4), ..good.clone() }), [Error]);
+        assert_eq!(found(Topic { in_sync_min: Some(3), ..good.clone() }), [Warning]);
+        assert_eq!(found(Topic { in_sync_min: Some(1), ..good.clone() }), [Note]);
+        assert_eq!(found(Topic { replicas: 1, in_sync_min: Some(1), ..good.clone() }), [Note]);
+        assert_eq!(found(Topic { message_bytes_max: None, in_sync_min: None, ..good }), []);
+    }
+
+    #[test]
+    fn the_remedy_follows_the_reason() {
+        let remedy = |reason: &str| unreachable("b:1", &Unreachable { reasons: vec![reason.to_owned()] }).remedy;
+        assert!(remedy("SASL authentication error: Authentication failed").contains("sasl.password"));
+        assert!(remedy("SSL handshake failed: certificate verify failed").contains("ssl.ca.location"));
+        assert!(remedy("Failed to resolve 'kafka-9:9092'").contains("host names"));
+        assert!(remedy("Connect to ipv4#127.0.0.1:1 failed: Connection refused").contains("start the brokers"));
+    }
+}

@@ -1,0 +1,100 @@
+//! Which columns a table must have for the configuration to work.
+
+use crate::pipeline::{
+    outbox::{Outbox, Timestamp},
+    template::Part,
+};
+
+/// A column that must exist, and what for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// As the catalog holds it.
+    pub column: String,
+    /// The key of the configuration that asks for it.
+    pub part: &'static str,
+}
+
+/// The columns that an outbox must have, each once. It is what the stream asks of the relation message later.
+pub fn needs(outbox: &Outbox) -> Vec<Need> {
+    let columns = &outbox.columns;
+    let mut needs: Vec<Need> = Vec::new();
+    let mut need = |column: &str, part| {
+        if !needs.iter().any(|need| need.column == column) {
+            needs.push(Need { column: column.to_owned(), part });
+        }
+    };
+    need(&columns.id, "id");
+    need(&columns.aggregate_id, "aggregate_id");
+    need(&columns.payload, "payload");
+    for (optional, part) in [
+        (&columns.aggregate_type, "aggregate_type"),
+        (&columns.event_type, "event_type"),
+        (&columns.headers, "headers"),
+        (&columns.destination, "destination"),
+        (&columns.idempotency_key, "idempotency_key"),
+        (&columns.occurred_at, "occurred_at"),
+        (&columns.traceparent, "traceparent"),
+    ] {
+        if optional.named {
+            need(&optional.name, part);
+        }
+    }
+    for part in outbox.topic.parts() {
+        if let Part::Column(name) = part {
+            need(columns.column_of(name), "route.topic");
+        }
+    }
+    if outbox.timestamp == Timestamp::Column {
+        need(&columns.occurred_at.name, "record.timestamp");
+    }
+    needs
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::pipeline::outbox::{Columns, Optional, TableName};
+
+    /// `walpost.outbox` as configured by default.
+    pub(in crate::check) fn default_outbox() -> Outbox {
+        let optional = |name: &str| Optional { name: name.to_owned(), named: false };
+        Outbox {
+            name: TableName { schema: "walpost".to_owned(), table: "outbox".to_owned() },
+            columns: Columns {
+                id: "id".to_owned(),
+                aggregate_id: "aggregate_id".to_owned(),
+                payload: "payload".to_owned(),
+                aggregate_type: optional("aggregate_type"),
+                event_type: optional("event_type"),
+                headers: optional("headers"),
+                destination: optional("destination"),
+                idempotency_key: optional("idempotency_key"),
+                occurred_at: optional("occurred_at"),
+                traceparent: optional("traceparent"),
+            },
+            topic: "outbox.event.${aggregate_type}".parse().unwrap(),
+            timestamp: Timestamp::Commit,
+        }
+    }
+
+    fn needed(outbox: &Outbox) -> Vec<(String, &'static str)> {
+        needs(outbox).into_iter().map(|need| (need.column, need.part)).collect()
+    }
+
+    #[test]
+    fn what_is_required_named_or_in_the_template_is_needed() {
+        let mut outbox = default_outbox();
+        let required = |rest: &[(&str, &'static str)]| -> Vec<(String, &'static str)> {
+            let all = [("id", "id"), ("aggregate_id", "aggregate_id"), ("payload", "payload")];
+            all.iter().chain(rest).map(|(column, part)| ((*column).to_owned(), *part)).collect()
+        };
+        assert_eq!(needed(&outbox), required(&[("aggregate_type", "route.topic")]));
+        outbox.topic = "orders".parse().unwrap();
+        assert_eq!(needed(&outbox), required(&[]));
+        outbox.topic = "${Region}.${event_type}".parse().unwrap();
+        outbox.columns.event_type = Optional { name: "kind".to_owned(), named: true };
+        assert_eq!(needed(&outbox), required(&[("kind", "event_type"), ("Region", "route.topic")]));
+        outbox.timestamp = Timestamp::Column;
+        assert!(needed(&outbox).contains(&("occurred_at".to_owned(), "record.timestamp")));
+    }
+}

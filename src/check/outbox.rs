@@ -1,0 +1,164 @@
+//! Findings about an outbox table.
+
+use super::{Finding, needs};
+use crate::{
+    pipeline::outbox::Outbox,
+    postgres::{
+        quote,
+        server::Role,
+        table::{Kind, Table},
+    },
+};
+
+/// What is wrong with the table of an outbox, without regard to publication and slot.
+pub fn outbox(outbox: &Outbox, table: Option<&Table>, role: &Role) -> Vec<Finding> {
+    let name = quote::qualified(&outbox.name.schema, &outbox.name.table);
+    let about = format!("table {name}");
+    let Some(table) = table else {
+        return vec![Finding::error(
+            about,
+            "does not exist, or its schema hides it from this role",
+            format!(
+                "walpost setup (for a table of walpost's shape); else create it, or: grant usage on schema {} to {}",
+                quote::ident(&outbox.name.schema),
+                quote::ident(&role.name)
+            ),
+        )];
+    };
+    let mut findings = Vec::new();
+    if table.kind == Kind::NoTable {
+        findings.push(Finding::error(
+            &about,
+            "is not a table: what is inserted into it is not in the log under its name",
+            "name the table itself as `table` in the configuration",
+        ));
+        return findings;
+    }
+    if !table.logged {
+        findings.push(Finding::error(
+            &about,
+            "is unlogged or temporary: its rows are not in the log and none can be sent",
+            format!("alter table {name} set logged"),
+        ));
+    }
+    if let Some(root) = &table.partition_of {
+        findings.push(Finding::error(
+            &about,
+            format!("is a partition of {root}; its rows are published under that name"),
+            format!("table = {root:?} in the configuration"),
+        ));
+    }
+    for need in needs(outbox) {
+        match table.columns.iter().find(|column| column.name == need.column) {
+            None => findings.push(Finding::error(
+                &about,
+                format!("has no column {}, which {} needs", quote::ident(&need.column), need.part),
+                format!(
+                    "alter table {name} add column {} …, or give `{}` another column in the configuration",
+                    quote::ident(&need.column),
+                    need.part
+                ),
+            )),
+            Some(column) if column.generated => findings.push(Finding::error(
+                &about,
+                format!(
+                    "column {}, which {} needs, is generated: the log does not have it",
+                    quote::ident(&need.column),
+                    need.part
+                ),
+                format!(
+                    "alter table {name} alter column {} drop expression, or from PostgreSQL 18 on publish it: \
+                     alter publication … set (publish_generated_columns = stored)",
+                    quote::ident(&need.column)
+                ),
+            )),
+            Some(_) => {}
+        }
+    }
+    if table.hides_rows {
+        findings.push(Finding::warning(
+            &about,
+            "has row security that hides rows from this role: the stream has all of them, but what reads the table does not",
+            format!("alter role {} bypassrls", quote::ident(&role.name)),
+        ));
+    }
+    if !table.may_select {
+        findings.push(Finding::note(
+            &about,
+            "may not be read by this role: the stream does not need it, comparing table and topics does",
+            format!("grant select on {name} to {}", quote::ident(&role.name)),
+        ));
+    }
+    findings
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::{
+        check::{Severity, needs::tests::default_outbox, server::tests::default_server},
+        postgres::table::Column,
+    };
+
+    /// `walpost.outbox` as `sql/outbox.sql` makes it.
+    pub(in crate::check) fn default_table() -> Table {
+        let names = ["id", "seq", "aggregate_type", "aggregate_id", "event_type", "payload", "headers", "destination"];
+        let more = ["idempotency_key", "occurred_at", "txid"];
+        let column = |name: &&str| Column {
+            name: (*name).to_owned(),
+            type_name: "text".to_owned(),
+            not_null: false,
+            generated: false,
+        };
+        Table {
+            oid: 16_400,
+            kind: Kind::Plain,
+            logged: true,
+            columns: names.iter().chain(&more).map(column).collect(),
+            owned: true,
+            may_select: true,
+            has_replica_identity: true,
+            hides_rows: false,
+            partition_of: None,
+        }
+    }
+
+    fn found(change: impl FnOnce(&mut Table)) -> Vec<(Severity, String)> {
+        let mut table = default_table();
+        change(&mut table);
+        let findings = outbox(&default_outbox(), Some(&table), &default_server().role);
+        findings.into_iter().map(|finding| (finding.severity, finding.what)).collect()
+    }
+
+    #[test]
+    fn a_table_as_setup_makes_it_is_right() {
+        assert_eq!(found(|_| {}), []);
+    }
+
+    #[test]
+    fn each_fault_is_found() {
+        let one = |change: fn(&mut Table), severity, what: &str| {
+            let findings = found(change);
+            assert_eq!(findings.len(), 1, "{findings:?}");
+            assert_eq!(findings[0].0, severity);
+            assert!(findings[0].1.contains(what), "{findings:?}");
+        };
+        one(|table| table.kind = Kind::NoTable, Severity::Error, "not a table");
+        one(|table| table.logged = false, Severity::Error, "unlogged");
+        one(|table| table.partition_of = Some("app.events".into()), Severity::Error, "partition of app.events");
+        one(|table| table.columns.retain(|column| column.name != "payload"), Severity::Error, "no column payload");
+        one(|table| table.columns[2].generated = true, Severity::Error, "aggregate_type, which route.topic needs");
+        one(|table| table.hides_rows = true, Severity::Warning, "row security");
+        one(|table| table.may_select = false, Severity::Note, "may not be read");
+        assert!(found(|table| table.columns.retain(|column| column.name != "headers")).is_empty(), "optional");
+    }
+
+    #[test]
+    fn a_missing_table_is_one_finding() {
+        let mut hostile = default_outbox();
+        hostile.name.schema = "My App".to_owned();
+        let findings = outbox(&hostile, None, &default_server().role);
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].about, "table \"My App\".outbox");
+    }
+}

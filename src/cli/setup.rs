@@ -1,0 +1,136 @@
+//! `walpost setup`: makes what is missing in the database, and shows it first.
+
+use std::io::{IsTerminal, stdin, stdout};
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_postgres::Client;
+
+use super::{Exit, ask, output};
+use crate::{
+    check::Finding,
+    config::{Config, Flags, Needs},
+    postgres::sql,
+    setup::{
+        Facts,
+        apply::{self, News},
+        plan::{self, Plan, Step},
+        print,
+    },
+};
+
+/// Create what is missing in the database: schema, outbox, publication, roles, slot
+///
+/// Shows what is missing, then makes it; what exists is left as it is. What was made is recorded for teardown.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  walpost setup --database-url postgres://postgres@db/app\n  walpost setup --print | psql app")]
+pub struct Args {
+    /// Print the SQL for psql and do nothing; no connection is made.
+    #[arg(long, conflicts_with_all = ["dry_run", "yes"])]
+    print: bool,
+    /// Show what is missing, with its SQL, and make nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Make a missing outbox partitioned by day.
+    #[arg(long)]
+    partitioned: bool,
+    /// Do not ask first, on a terminal.
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
+    if args.print {
+        let config = Config::load(&args.flags, Needs::NOTHING)?;
+        output::print(print::script(&config, args.partitioned))?;
+        return Ok(Exit::Done);
+    }
+    let config = Config::load(&args.flags, Needs::DATABASE)?;
+    let client = sql::connect(&config.database).await?;
+    let facts = Facts::read(&client, &config).await?;
+    let plan = plan::plan(&config, &facts, args.partitioned);
+    show(&plan, &facts, args.dry_run)?;
+    if !plan.faults.is_empty() || plan.blocked().next().is_some() {
+        return Ok(Exit::Failed);
+    }
+    if args.dry_run || plan.ours().next().is_none() {
+        return Ok(Exit::Done);
+    }
+    if !args.yes && stdin().is_terminal() && stdout().is_terminal() && !ask("Make it?").await? {
+        output::print("nothing is made\n")?;
+        return Ok(Exit::Done);
+    }
+    make(&client, &config, &plan).await?;
+    next(&client, &config).await?;
+    Ok(Exit::Done)
+}
+
+async fn make(client: &Client, config: &Config, plan: &Plan) -> anyhow::Result<()> {
+    let observer = sql::connect(&config.database).await?;
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let cancelled = async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    let mut unprinted = Ok(());
+    let news = |news: News<'_>| match news {
+        News::Done(title) => unprinted = output::print(format_args!("done: {title}\n")),
+        News::Waiting([]) => tracing::info!("the slot waits for the server to reach a consistent point"),
+        News::Waiting(blockers) => {
+            for blocker in blockers {
+                tracing::warn!("the slot waits for {blocker}");
+            }
+        }
+    };
+    apply::apply(client, &observer, config, plan, news, cancelled).await?;
+    unprinted
+}
+
+/// What is missing, what is wrong, and what someone else must do.
+fn show(plan: &Plan, facts: &Facts, with_sql: bool) -> anyhow::Result<()> {
+    let mut text = String::new();
+    let mut step = |step: &Step, mark: &str| {
+        text.push_str(&format!("{mark} {}\n", step.title));
+        if let Some(lacking) = &step.lacking {
+            text.push_str(&format!("    lacking: {lacking}\n"));
+        }
+        if with_sql || (step.lacking.is_some() && !step.optional) {
+            for line in step.sql.trim_end().lines() {
+                text.push_str(&format!("    {line}\n"));
+            }
+        }
+    };
+    plan.ours().for_each(|one| step(one, "+"));
+    plan.blocked().for_each(|one| step(one, "! someone with more rights must"));
+    plan.skipped().for_each(|one| step(one, "- passed over (the stream works without):"));
+    if plan.steps.is_empty() {
+        text.push_str("everything exists already\n");
+    } else if !plan.recorded {
+        text.push_str("what is made is not recorded, so teardown will not drop it\n");
+    }
+    for Finding { about, what, remedy, .. } in &plan.faults {
+        text.push_str(&format!("! {about} {what}\n    mend it first: {remedy}\n"));
+    }
+    let server = &facts.server;
+    let database = crate::postgres::quote::ident(&server.database);
+    output::print(format_args!("database {database}, PostgreSQL {}\n{text}", server.version_text))
+}
+
+/// What is left for a person to do.
+async fn next(client: &Client, config: &Config) -> anyhow::Result<()> {
+    let facts = Facts::read(client, config).await?;
+    let mut text = String::new();
+    if facts.stream_role_replicates == Some(false) {
+        text.push_str("left to a superuser: alter role walpost_stream replication\n");
+    }
+    if facts.missing_roles.is_empty() {
+        text.push_str(
+            "left to you: alter role walpost_stream login password '…'; grant walpost_enqueue to the application's role\n",
+        );
+    }
+    text.push_str("next: walpost check, then walpost run\n");
+    output::print(text)
+}

@@ -1,0 +1,125 @@
+//! What a Kafka cluster says of itself and of the topics that the configuration writes to.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use rdkafka::{
+    admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifier},
+    consumer::{BaseConsumer, Consumer},
+    error::{KafkaError, RDKafkaErrorCode as Code},
+};
+
+use super::{
+    client::{self, Reasons},
+    topics::Pattern,
+};
+use crate::config::Config;
+
+/// Most topics whose settings are asked for.
+const DESCRIBED_TOPICS_MAX: usize = 100;
+
+/// Facts of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kafka {
+    pub brokers: usize,
+    /// Existing topics that the configuration writes to.
+    pub topics: BTreeMap<String, Topic>,
+    /// `auto.create.topics.enable` of a broker; none where we may not see it.
+    pub auto_create: Option<bool>,
+    /// `message.max.bytes` of a broker, which new topics take over.
+    pub message_bytes_max: Option<i64>,
+    /// Why settings could not be read.
+    pub undescribed: Option<String>,
+}
+
+/// Facts of one topic.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Topic {
+    pub partitions: usize,
+    /// Of its first partition.
+    pub replicas: usize,
+    /// `max.message.bytes`.
+    pub message_bytes_max: Option<i64>,
+    /// `min.insync.replicas`.
+    pub in_sync_min: Option<usize>,
+}
+
+/// No broker answered in time, with every reason that librdkafka gave.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", reasons.join("; "))]
+pub struct Unreachable {
+    pub reasons: Vec<String>,
+}
+
+impl Kafka {
+    /// Asks the cluster; `timeout` bounds each of the two questions.
+    pub async fn read(config: &Config, patterns: &[Pattern], timeout: Duration) -> Result<Kafka, Unreachable> {
+        let properties = client::consumer_properties(config);
+        let patterns = patterns.to_vec();
+        let asked = tokio::task::spawn_blocking(move || -> Result<_, Unreachable> {
+            let failed = |error: KafkaError| Unreachable { reasons: vec![error.to_string()] };
+            let client: BaseConsumer<Reasons> =
+                properties.create_with_context(Reasons::default()).map_err(failed)?;
+            let metadata = client.fetch_metadata(None, timeout).map_err(|error| {
+                let mut reasons = client.context().all();
+                if reasons.is_empty() {
+                    reasons.push(error.to_string());
+                }
+                Unreachable { reasons }
+            })?;
+            let topics = metadata.topics().iter().filter(|topic| patterns.iter().any(|one| one.matches(topic.name())));
+            let topics: BTreeMap<_, _> = topics
+                .map(|topic| {
+                    let replicas = topic.partitions().first().map_or(0, |partition| partition.replicas().len());
+                    (topic.name().to_owned(), Topic { partitions: topic.partitions().len(), replicas, ..Topic::default() })
+                })
+                .collect();
+            let broker = metadata.brokers().first().map(|broker| broker.id());
+            Ok((Kafka { brokers: metadata.brokers().len(), topics, ..Kafka::default() }, broker, properties))
+        });
+        let (mut kafka, broker, properties) = asked.await.expect("the client's calls do not panic")?;
+        let Some(broker) = broker else { return Ok(kafka) };
+        if let Err(reason) = kafka.describe(&properties, broker, timeout).await {
+            kafka.undescribed = Some(reason);
+        }
+        Ok(kafka)
+    }
+
+    async fn describe(
+        &mut self,
+        properties: &rdkafka::ClientConfig,
+        broker: i32,
+        timeout: Duration,
+    ) -> Result<(), String> {
+        let text = |error: KafkaError| error.to_string();
+        let admin: AdminClient<Reasons> = properties.create_with_context(Reasons::default()).map_err(text)?;
+        let names: Vec<_> = self.topics.keys().take(DESCRIBED_TOPICS_MAX).cloned().collect();
+        let mut resources = vec![ResourceSpecifier::Broker(broker)];
+        resources.extend(names.iter().map(|name| ResourceSpecifier::Topic(name)));
+        let options = AdminOptions::new().request_timeout(Some(timeout));
+        let described = admin.describe_configs(&resources, &options).await.map_err(text)?;
+        let mut denied = None;
+        for (index, resource) in described.into_iter().enumerate() {
+            match (resource, index) {
+                (Ok(resource), 0) => {
+                    self.auto_create = setting(&resource, "auto.create.topics.enable");
+                    self.message_bytes_max = setting(&resource, "message.max.bytes");
+                }
+                (Ok(resource), index) => {
+                    let topic = self.topics.get_mut(&names[index - 1]).expect("the names are those of the topics");
+                    topic.message_bytes_max = setting(&resource, "max.message.bytes");
+                    topic.in_sync_min = setting(&resource, "min.insync.replicas");
+                }
+                (Err(code), _) => denied = Some(reason(code)),
+            }
+        }
+        denied.map_or(Ok(()), Err)
+    }
+}
+
+fn setting<T: std::str::FromStr>(resource: &ConfigResource, name: &str) -> Option<T> {
+    resource.get(name)?.value.as_ref()?.parse().ok()
+}
+
+fn reason(code: Code) -> String {
+    KafkaError::AdminOp(code).to_string()
+}

@@ -1,0 +1,92 @@
+//! Carries a plan out: one transaction for all statements, then the slot. A failure leaves nothing half made.
+
+use std::future::Future;
+
+use tokio_postgres::{Client, Error};
+
+use super::{
+    names,
+    plan::{Action, Plan, Step},
+    record,
+};
+use crate::{
+    config::Config,
+    postgres::slot::{self, Blocker, SlotError},
+};
+
+/// Why a plan was not carried out. Nothing of the step that failed is left.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    #[error("could not {title}")]
+    Step { title: String, source: Error },
+    #[error("another set-up is at work in this database; run this one again when it has ended")]
+    Busy,
+    #[error(transparent)]
+    Slot(#[from] SlotError),
+    #[error("the slot could not be recorded for teardown, and is dropped again")]
+    Record(#[source] Error),
+    #[error("the server failed")]
+    Sql(#[from] Error),
+}
+
+/// What is to be told while a plan is carried out.
+#[derive(Debug)]
+pub enum News<'a> {
+    Done(&'a str),
+    /// Making the slot waits for these; none named: for the server to see all of them.
+    Waiting(&'a [Blocker]),
+}
+
+/// Makes what the plan may make. `observer` is a second session of the same role; `cancelled` ends the wait for the slot.
+pub async fn apply(
+    client: &Client,
+    observer: &Client,
+    config: &Config,
+    plan: &Plan,
+    mut news: impl FnMut(News<'_>),
+    cancelled: impl Future<Output = ()>,
+) -> Result<(), ApplyError> {
+    // Two set-ups at once would trip over each other's IF NOT EXISTS. The lock goes with the session.
+    let lock = client.query_one("select pg_try_advisory_lock(hashtextextended('walpost setup', 0))", &[]).await?;
+    if !lock.try_get::<_, bool>(0)? {
+        return Err(ApplyError::Busy);
+    }
+    let home = names::home(config);
+    let steps: Vec<_> = plan.ours().filter(|step| step.action == Action::Statements).collect();
+    client.batch_execute("begin").await?;
+    if let Err(error) = statements(client, home, &steps, plan.recorded).await {
+        // A rollback that fails is the end of the session, which rolls back too.
+        client.batch_execute("rollback").await.ok();
+        return Err(error);
+    }
+    client.batch_execute("commit").await?;
+    for step in &steps {
+        news(News::Done(&step.title));
+    }
+    if let Some(step) = plan.ours().find(|step| step.action == Action::Slot) {
+        let role: String = client.query_one("select current_user::text", &[]).await?.try_get(0)?;
+        let waiting = |blockers: &[Blocker]| news(News::Waiting(blockers));
+        slot::create(client, observer, &config.slot, &role, waiting, cancelled).await?;
+        if plan.recorded {
+            if let Err(error) = record::write(client, home, &step.makes).await {
+                slot::drop(client, &config.slot, &role).await?;
+                return Err(ApplyError::Record(error));
+            }
+        }
+        news(News::Done(&step.title));
+    }
+    Ok(())
+}
+
+async fn statements(client: &Client, home: &str, steps: &[&Step], recorded: bool) -> Result<(), ApplyError> {
+    for step in steps {
+        let failed = |source| ApplyError::Step { title: step.title.clone(), source };
+        client.batch_execute(&step.sql).await.map_err(failed)?;
+    }
+    if recorded {
+        for step in steps {
+            record::write(client, home, &step.makes).await?;
+        }
+    }
+    Ok(())
+}

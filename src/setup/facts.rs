@@ -1,0 +1,139 @@
+//! What exists already, and what we may make: all that a plan is decided from.
+
+use tokio_postgres::{Client, Error};
+
+use super::{names, record};
+use crate::{
+    config::Config,
+    postgres::{publication::Publication, server::Server, slot::Slot, table::Table},
+};
+
+/// The three roles of `sql/roles.sql`.
+pub const ROLES: [&str; 3] = ["walpost_stream", "walpost_operate", "walpost_enqueue"];
+
+/// The state of a database as far as set-up is concerned.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    pub server: Server,
+    /// Walpost's home schema.
+    pub home: SchemaFacts,
+    pub record_exists: bool,
+    pub may_write_record: bool,
+    /// One for each outbox of the configuration, in its order.
+    pub outboxes: Vec<OutboxFacts>,
+    pub publication: Option<Publication>,
+    pub slot: Option<Slot>,
+    /// Those of [`ROLES`] that the server lacks.
+    pub missing_roles: Vec<&'static str>,
+    /// `walpost_stream` has the attribute without which it cannot stream; none where there is no such role yet.
+    pub stream_role_replicates: Option<bool>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchemaFacts {
+    pub exists: bool,
+    /// We may make things in it.
+    pub create: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct OutboxFacts {
+    pub schema: SchemaFacts,
+    pub table: Option<Table>,
+    pub enqueue_exists: bool,
+    /// The table of idempotency keys that a partitioned outbox has.
+    pub idempotency_exists: bool,
+    /// The roles have their rights on it.
+    pub granted: bool,
+}
+
+impl Facts {
+    pub async fn read(client: &Client, config: &Config) -> Result<Facts, Error> {
+        let server = Server::read(client).await?;
+        let home = names::home(config);
+        let record = client
+            .query_opt(
+                "select has_table_privilege(c.oid, 'INSERT') and has_schema_privilege(n.oid, 'USAGE')
+                 from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = $2",
+                &[&home, &record::TABLE],
+            )
+            .await?;
+        let mut outboxes = Vec::with_capacity(config.outboxes.len());
+        for outbox in &config.outboxes {
+            let table = Table::read(client, &outbox.name.schema, &outbox.name.table).await?;
+            let row = client
+                .query_one(
+                    "select exists (select from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+                                    where n.nspname = $1 and p.proname = 'enqueue'),
+                            exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace
+                                    where n.nspname = $1 and c.relname = 'idempotency')",
+                    &[&outbox.name.schema],
+                )
+                .await?;
+            outboxes.push(OutboxFacts {
+                schema: SchemaFacts::read(client, &outbox.name.schema).await?,
+                granted: match &table {
+                    Some(table) => granted(client, table.oid, &outbox.name.schema).await?,
+                    None => false,
+                },
+                table,
+                enqueue_exists: row.try_get(0)?,
+                idempotency_exists: row.try_get(1)?,
+            });
+        }
+        let roles = client
+            .query(
+                "select rolname::text, rolsuper or rolreplication or coalesce(
+                     pg_has_role(oid, (select oid from pg_roles where rolname = 'rds_replication'), 'MEMBER'), false)
+                 from pg_roles where rolname = any($1)",
+                &[&&ROLES[..]],
+            )
+            .await?;
+        let mut existing = Vec::with_capacity(roles.len());
+        for row in &roles {
+            existing.push((row.try_get::<_, String>(0)?, row.try_get::<_, bool>(1)?));
+        }
+        let find = |role: &str| existing.iter().find(|(name, _)| name == role);
+        Ok(Facts {
+            home: SchemaFacts::read(client, home).await?,
+            record_exists: record.is_some(),
+            may_write_record: match &record {
+                Some(row) => row.try_get(0)?,
+                None => false,
+            },
+            outboxes,
+            publication: Publication::read(client, server.major(), &config.publication).await?,
+            slot: Slot::read(client, server.major(), &config.slot).await?,
+            missing_roles: ROLES.into_iter().filter(|role| find(role).is_none()).collect(),
+            stream_role_replicates: find(ROLES[0]).map(|(_, replicates)| *replicates),
+            server,
+        })
+    }
+}
+
+impl SchemaFacts {
+    async fn read(client: &Client, schema: &str) -> Result<SchemaFacts, Error> {
+        let row = client
+            .query_opt("select has_schema_privilege(oid, 'CREATE') from pg_namespace where nspname = $1", &[&schema])
+            .await?;
+        Ok(match row {
+            Some(row) => SchemaFacts { exists: true, create: row.try_get(0)? },
+            None => SchemaFacts { exists: false, create: false },
+        })
+    }
+}
+
+/// The last grants of `sql/roles.sql` are there.
+async fn granted(client: &Client, table: u32, schema: &str) -> Result<bool, Error> {
+    let row = client
+        .query_one(
+            "select count(*) = 3 and coalesce(bool_and(
+                        has_schema_privilege(r.oid, n.oid, 'USAGE') and case r.rolname
+                            when 'walpost_enqueue' then has_table_privilege(r.oid, $1::oid, 'INSERT')
+                            else has_table_privilege(r.oid, $1::oid, 'SELECT') end), false)
+             from pg_roles r, pg_namespace n where r.rolname = any($2) and n.nspname = $3",
+            &[&table, &&ROLES[..], &schema],
+        )
+        .await?;
+    row.try_get(0)
+}

@@ -1,0 +1,14 @@
+//! What `walpost setup` makes and `walpost teardown` drops.
+//!
+//! [`Facts`] are read once, [`plan::plan`] decides from them alone, [`apply`] carries the plan out. Nothing that exists is
+//! altered, with one exception: an existing publication of ours to alter is told to publish an outbox that it lacks.
+
+pub mod apply;
+pub mod facts;
+pub mod names;
+pub mod plan;
+pub mod print;
+pub mod record;
+pub mod teardown;
+
+pub use facts::Facts;

@@ -1,0 +1,57 @@
+//! Which outboxes have walpost's own shape, and where walpost keeps what is its own.
+
+use crate::{
+    config::Config,
+    pipeline::outbox::{Columns, Outbox},
+    postgres::schema::Names,
+};
+
+/// The schema for what is walpost's own: that of the first outbox of walpost's own shape, else `walpost`.
+pub fn home(config: &Config) -> &str {
+    config.outboxes.iter().find(|outbox| is_own(&outbox.columns)).map_or("walpost", |outbox| &outbox.name.schema)
+}
+
+/// The table has the columns of `sql/outbox.sql`, by those names: setup can make it. Any other is its owner's to make.
+pub fn is_own(columns: &Columns) -> bool {
+    let Columns {
+        id,
+        aggregate_id,
+        payload,
+        aggregate_type,
+        event_type,
+        headers,
+        destination,
+        idempotency_key,
+        occurred_at,
+        // Not a column of it; a table that was given one is still ours.
+        traceparent: _,
+    } = columns;
+    [
+        (id, "id"),
+        (aggregate_id, "aggregate_id"),
+        (payload, "payload"),
+        (&aggregate_type.name, "aggregate_type"),
+        (&event_type.name, "event_type"),
+        (&headers.name, "headers"),
+        (&destination.name, "destination"),
+        (&idempotency_key.name, "idempotency_key"),
+        (&occurred_at.name, "occurred_at"),
+    ]
+    .iter()
+    .all(|(name, own)| name == own)
+}
+
+/// The first outbox of walpost's own shape in its schema: the one that the schema's `enqueue` serves.
+pub fn is_first_in_schema(config: &Config, outbox: &Outbox) -> bool {
+    let mut own = config.outboxes.iter().filter(|other| is_own(&other.columns) && other.name.schema == outbox.name.schema);
+    own.next().is_some_and(|first| first.name.table == outbox.name.table)
+}
+
+/// The names that the SQL files take for an outbox.
+pub fn of(config: &Config, outbox: &Outbox) -> Names {
+    Names {
+        schema: outbox.name.schema.clone(),
+        table: outbox.name.table.clone(),
+        publication: config.publication.clone(),
+    }
+}

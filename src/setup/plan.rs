@@ -1,0 +1,340 @@
+//! What is missing, in the order in which it is made, and who may make it.
+//!
+//! Order matters twice: the publication comes before the slot, because a slot sees the catalog as it was at its own
+//! position; and the slot comes last, outside the transaction of all the rest, because making it waits for every
+//! transaction that writes.
+
+use super::{
+    facts::{Facts, OutboxFacts, SchemaFacts},
+    names,
+    record::{self, Kind, Made},
+};
+use crate::{
+    check::{self, Finding, Severity},
+    config::Config,
+    pipeline::outbox::Outbox,
+    postgres::{
+        publication::{Publication, Published},
+        quote,
+        schema::{self, Variant},
+        table::{self, Table},
+    },
+};
+
+/// What set-up would do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// In order. The last makes the slot, where it is missing.
+    pub steps: Vec<Step>,
+    /// What is wrong with things that exist: set-up does not mend these, and makes nothing beside them.
+    pub faults: Vec<Finding>,
+    /// What is made can be written down for teardown.
+    pub recorded: bool,
+}
+
+/// One thing that is missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// `create table walpost.outbox`.
+    pub title: String,
+    /// The statements; for the slot too, as psql would run it.
+    pub sql: String,
+    pub makes: Vec<Made>,
+    pub action: Action,
+    /// The right that we lack for it.
+    pub lacking: Option<String>,
+    /// The stream works without it.
+    pub optional: bool,
+}
+
+/// How a step is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Run its statements in the one transaction.
+    Statements,
+    /// Make the slot, after that transaction.
+    Slot,
+}
+
+impl Plan {
+    /// Steps that we carry out.
+    pub fn ours(&self) -> impl Iterator<Item = &Step> {
+        self.steps.iter().filter(|step| step.lacking.is_none())
+    }
+
+    /// Steps that someone with more rights must carry out before the stream can work.
+    pub fn blocked(&self) -> impl Iterator<Item = &Step> {
+        self.steps.iter().filter(|step| step.lacking.is_some() && !step.optional)
+    }
+
+    /// Steps that we may not carry out and that the stream does not need.
+    pub fn skipped(&self) -> impl Iterator<Item = &Step> {
+        self.steps.iter().filter(|step| step.lacking.is_some() && step.optional)
+    }
+}
+
+/// Decides what to make. `partitioned`: missing tables of walpost's own shape are made partitioned by day.
+pub fn plan(config: &Config, facts: &Facts, partitioned: bool) -> Plan {
+    let variant = if partitioned { Variant::Partitioned } else { Variant::Plain };
+    let outboxes: Vec<_> = config.outboxes.iter().zip(&facts.outboxes).collect();
+    let mut steps = Vec::new();
+    for (outbox, have) in &outboxes {
+        if names::is_own(&outbox.columns) {
+            let optional = have.table.is_some();
+            schema_of(&mut steps, facts, &outbox.name.schema, &have.schema, optional);
+        }
+    }
+    schema_of(&mut steps, facts, names::home(config), &facts.home, true);
+    for (outbox, have) in &outboxes {
+        own_objects(&mut steps, config, facts, outbox, have, variant);
+    }
+    publication(&mut steps, config, facts, &outboxes);
+    roles(&mut steps, config, facts, &outboxes);
+    slot(&mut steps, config, facts);
+    let recorded = record(&mut steps, config, facts);
+    Plan { steps, faults: faults(config, facts, &outboxes), recorded }
+}
+
+fn statements(title: String, sql: String, makes: Vec<Made>, lacking: Option<String>, optional: bool) -> Step {
+    Step { title, sql, makes, action: Action::Statements, lacking, optional }
+}
+
+fn schema_of(steps: &mut Vec<Step>, facts: &Facts, name: &str, have: &SchemaFacts, optional: bool) {
+    let made = Made::global(Kind::Schema, name);
+    if have.exists || steps.iter().any(|step| step.makes.contains(&made)) {
+        return;
+    }
+    let sql = format!("create schema {};", quote::ident(name));
+    steps.push(statements(format!("create {made}"), sql, vec![made], lacking_on_database(facts), optional));
+}
+
+/// Table and function of an outbox of walpost's own shape.
+fn own_objects(
+    steps: &mut Vec<Step>,
+    config: &Config,
+    facts: &Facts,
+    outbox: &Outbox,
+    have: &OutboxFacts,
+    variant: Variant,
+) {
+    if !names::is_own(&outbox.columns) {
+        return;
+    }
+    let names = names::of(config, outbox);
+    let lacking = lacking_in_schema(facts, &outbox.name.schema, &have.schema);
+    let in_schema = |kind, name: &str| Made::in_schema(kind, &outbox.name.schema, name);
+    if have.table.is_none() {
+        let mut makes = vec![in_schema(Kind::Table, &outbox.name.table)];
+        if variant == Variant::Partitioned {
+            makes.push(in_schema(Kind::Table, "idempotency"));
+            makes.push(in_schema(Kind::Function, "make_partitions"));
+        }
+        let kind = if variant == Variant::Partitioned { ", partitioned by day" } else { "" };
+        steps.push(statements(
+            format!("create {}{kind}", makes[0]),
+            names.outbox(variant),
+            makes,
+            lacking.clone(),
+            false,
+        ));
+    }
+    let variant = match &have.table {
+        None => variant,
+        Some(table) if table.kind == table::Kind::Partitioned => Variant::Partitioned,
+        Some(_) => Variant::Plain,
+    };
+    // For a partitioned table that someone made without the table of keys there is no enqueue that would work.
+    let possible = variant == Variant::Plain || have.table.is_none() || have.idempotency_exists;
+    if !have.enqueue_exists && possible && names::is_first_in_schema(config, outbox) {
+        let made = in_schema(Kind::Function, "enqueue");
+        steps.push(statements(format!("create {made}"), names.enqueue(variant), vec![made], lacking, true));
+    }
+}
+
+fn publication(steps: &mut Vec<Step>, config: &Config, facts: &Facts, outboxes: &[(&Outbox, &OutboxFacts)]) {
+    let quoted = quote::ident(&config.publication);
+    let lacking_on_table = |outbox: &Outbox, have: &OutboxFacts| match &have.table {
+        Some(table) if !table.owned => Some(format!(
+            "only the owner of {} may publish it",
+            quote::qualified(&outbox.name.schema, &outbox.name.table)
+        )),
+        Some(_) | None => None,
+    };
+    let add = |outbox: &Outbox| {
+        format!("alter publication {quoted} add table {};", quote::qualified(&outbox.name.schema, &outbox.name.table))
+    };
+    let Some(publication) = &facts.publication else {
+        let made = Made::global(Kind::Publication, &config.publication);
+        let mut sql = names::of(config, outboxes[0].0).publication();
+        for (outbox, _) in &outboxes[1..] {
+            sql.push_str(&format!("\n{}\n", add(outbox)));
+        }
+        let lacking = lacking_on_database(facts)
+            .or_else(|| outboxes.iter().find_map(|(outbox, have)| lacking_on_table(outbox, have)));
+        steps.push(statements(format!("create {made}"), sql, vec![made], lacking, false));
+        return;
+    };
+    for (outbox, have) in outboxes {
+        if !publication.all_tables && !in_publication(publication, outbox, have.table.as_ref()) {
+            let lacking = if publication.owned {
+                lacking_on_table(outbox, have)
+            } else {
+                Some(format!("only the owner of publication {quoted} may alter it"))
+            };
+            let title = format!(
+                "add table {} to publication {quoted}",
+                quote::qualified(&outbox.name.schema, &outbox.name.table)
+            );
+            steps.push(statements(title, add(outbox), Vec::new(), lacking, false));
+        }
+    }
+}
+
+/// The table is in the publication. Partitions that stand in its place count: that is a fault to report, not a table to add.
+fn in_publication(
+    publication: &Publication,
+    outbox: &Outbox,
+    table: Option<&Table>,
+) -> bool {
+    let partitions = table.is_some_and(|table| table.kind == table::Kind::Partitioned)
+        && !publication.via_partition_root
+        && !publication.tables.is_empty();
+    partitions || publication.published(&outbox.name.schema, &outbox.name.table).is_some()
+}
+
+fn roles(steps: &mut Vec<Step>, config: &Config, facts: &Facts, outboxes: &[(&Outbox, &OutboxFacts)]) {
+    for (outbox, have) in outboxes.iter().filter(|(outbox, _)| names::is_own(&outbox.columns)) {
+        if have.granted {
+            continue;
+        }
+        let all: Vec<_> = facts.missing_roles.iter().map(|role| Made::global(Kind::Role, role)).collect();
+        let makes: Vec<_> =
+            all.into_iter().filter(|made| !steps.iter().any(|step| step.makes.contains(made))).collect();
+        let lacking = if !makes.is_empty() && !facts.server.role.create_role && !facts.server.role.superuser {
+            Some(format!("needs the attribute CREATEROLE, which {} lacks", quote::ident(&facts.server.role.name)))
+        } else if have.table.as_ref().is_some_and(|table| !table.owned) || !grants_enqueue(steps, have) {
+            Some("needs the owner of the outbox and of its function enqueue".to_owned())
+        } else {
+            None
+        };
+        let title = if makes.is_empty() {
+            format!("grant the roles their rights on {}", quote::qualified(&outbox.name.schema, &outbox.name.table))
+        } else {
+            format!("create {}", makes.iter().map(Made::to_string).collect::<Vec<_>>().join(", "))
+        };
+        steps.push(statements(title, names::of(config, outbox).roles(), makes, lacking, true));
+    }
+}
+
+/// There is, or will be, the function that the roles are granted.
+fn grants_enqueue(steps: &[Step], have: &OutboxFacts) -> bool {
+    let made = |made: &Made| made.kind == Kind::Function && made.name == "enqueue";
+    have.enqueue_exists || steps.iter().any(|step| step.lacking.is_none() && step.makes.iter().any(made))
+}
+
+fn slot(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
+    if facts.slot.is_some() {
+        return;
+    }
+    let made = Made::global(Kind::Slot, &config.slot);
+    let sql = slot_statement(&config.slot);
+    // Whether we may is the server's to say when we ask: managed services have ways that the catalog does not show.
+    let step = Step {
+        title: format!("create {made}"),
+        sql,
+        makes: vec![made],
+        action: Action::Slot,
+        lacking: None,
+        optional: false,
+    };
+    steps.push(step);
+}
+
+/// What psql would run to make the slot.
+pub fn slot_statement(slot: &str) -> String {
+    let name = quote::literal(slot);
+    format!(
+        "select pg_create_logical_replication_slot({name}, 'pgoutput')\nwhere not exists (select from pg_replication_slots \
+         where slot_name = {name});"
+    )
+}
+
+/// The record of what is made, right after its schema; whether there will be one.
+fn record(steps: &mut Vec<Step>, config: &Config, facts: &Facts) -> bool {
+    let home = names::home(config);
+    if facts.record_exists {
+        return facts.may_write_record;
+    }
+    if steps.iter().all(|step| step.makes.is_empty() || step.makes.iter().all(|made| made.kind == Kind::Schema)) {
+        // Nothing else is made, so a schema for the record alone is not made either.
+        steps.retain(|step| !step.makes.iter().any(|made| made.kind == Kind::Schema));
+        return false;
+    }
+    let lacking = lacking_in_schema(facts, home, &facts.home);
+    let recorded = lacking.is_none();
+    let made = Made::in_schema(Kind::Table, home, record::TABLE);
+    let sql = schema::record(home);
+    let after_schemas = steps.iter().take_while(|step| step.makes.iter().any(|made| made.kind == Kind::Schema)).count();
+    steps.insert(after_schemas, statements(format!("create {made}"), sql, vec![made], lacking, true));
+    recorded
+}
+
+fn lacking_on_database(facts: &Facts) -> Option<String> {
+    (!facts.server.role.create_in_database).then(|| {
+        format!(
+            "grant create on database {} to {}",
+            quote::ident(&facts.server.database),
+            quote::ident(&facts.server.role.name)
+        )
+    })
+}
+
+/// What we lack for making something in a schema that exists, or that is made before.
+fn lacking_in_schema(facts: &Facts, name: &str, have: &SchemaFacts) -> Option<String> {
+    if have.exists {
+        (!have.create).then(|| {
+            format!("grant create on schema {} to {}", quote::ident(name), quote::ident(&facts.server.role.name))
+        })
+    } else {
+        lacking_on_database(facts)
+    }
+}
+
+/// Errors of what exists, and of what only its owner can make: the state as it would be after the steps.
+fn faults(config: &Config, facts: &Facts, outboxes: &[(&Outbox, &OutboxFacts)]) -> Vec<Finding> {
+    let mut faults = check::server(&facts.server, facts.slot.as_ref(), config.status_interval, facts.slot.is_some());
+    for (outbox, have) in outboxes {
+        if have.table.is_some() || !names::is_own(&outbox.columns) {
+            faults.extend(check::outbox(outbox, have.table.as_ref(), &facts.server.role));
+        }
+    }
+    if let Some(publication) = &facts.publication {
+        let mut after = publication.clone();
+        let mut tables = Vec::new();
+        for (outbox, have) in outboxes {
+            if let Some(table) = &have.table {
+                if !publication.all_tables && !in_publication(publication, outbox, Some(table)) {
+                    after.tables.push(added(outbox, table));
+                }
+            }
+            tables.push((*outbox, have.table.as_ref()));
+        }
+        faults.extend(check::publication(&config.publication, Some(&after), &tables, facts.slot.is_some()));
+    }
+    if facts.slot.is_some() {
+        faults.extend(check::slot(&config.slot, facts.slot.as_ref(), &facts.server.database));
+    }
+    faults.retain(|finding| finding.severity == Severity::Error && !finding.about.starts_with("role "));
+    faults
+}
+
+fn added(outbox: &Outbox, table: &Table) -> Published {
+    Published {
+        oid: table.oid,
+        schema: outbox.name.schema.clone(),
+        table: outbox.name.table.clone(),
+        row_filter: None,
+        columns: None,
+        has_replica_identity: table.has_replica_identity,
+    }
+}

@@ -1,0 +1,36 @@
+//! The whole set-up as a script for psql, without a look at any database.
+
+use super::{names, plan};
+use crate::{
+    config::Config,
+    postgres::{quote, schema::Variant},
+};
+
+/// The SQL that set-up would run on an empty database. It may be run again.
+pub fn script(config: &Config, partitioned: bool) -> String {
+    let variant = if partitioned { Variant::Partitioned } else { Variant::Plain };
+    let mut parts = Vec::new();
+    for outbox in &config.outboxes {
+        let names = names::of(config, outbox);
+        if names::is_own(&outbox.columns) {
+            parts.push(names.outbox(variant));
+            if names::is_first_in_schema(config, outbox) {
+                parts.push(names.enqueue(variant));
+            }
+        } else {
+            parts.push(format!("-- The table {} is yours to make.\n", quote::qualified(&outbox.name.schema, &outbox.name.table)));
+        }
+    }
+    parts.push(names::of(config, &config.outboxes[0]).publication());
+    for outbox in &config.outboxes[1..] {
+        parts.push(names::of(config, outbox).publication_table());
+    }
+    for outbox in config.outboxes.iter().filter(|outbox| names::is_own(&outbox.columns)) {
+        parts.push(names::of(config, outbox).roles());
+    }
+    parts.push(format!(
+        "-- The slot comes last: it sees only what exists before it. This waits for every transaction that is writing.\n{}\n",
+        plan::slot_statement(&config.slot)
+    ));
+    parts.join("\n")
+}
