@@ -79,7 +79,9 @@ fn missing(facts: &Kafka, topics: Topics, patterns: &[Pattern]) -> Vec<Finding> 
         let fixed = pattern.topic().is_some();
         findings.push(match (topics.create, facts.auto_create) {
             (true, _) if fixed => Finding::note(about, what, "nothing: walpost creates it (topics.create)"),
-            (false, Some(true)) if fixed => Finding::note(about, what, "nothing: the brokers create it (auto.create.topics.enable)"),
+            (false, Some(true)) if fixed => {
+                Finding::note(about, what, "nothing: the brokers create it (auto.create.topics.enable)")
+            }
             // Whoever creates topics creates new ones too.
             (true, _) | (false, Some(true)) => continue,
             (false, Some(false)) if fixed => Finding::error(

@@ -55,7 +55,12 @@ impl fmt::Display for Severity {
 }
 
 impl Finding {
-    fn new(severity: Severity, about: impl Into<String>, what: impl Into<String>, remedy: impl Into<String>) -> Finding {
+    fn new(
+        severity: Severity,
+        about: impl Into<String>,
+        what: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Finding {
         Finding { severity, about: about.into(), what: what.into(), remedy: remedy.into() }
     }
 

@@ -71,7 +71,10 @@ fn changes(publication: &Publication, about: &str, inserts_only: &str) -> Option
     } else {
         Finding::error(
             about,
-            format!("publishes {what}, and {} no key to tell rows by: {what} of it fail in the application", list(&failing)),
+            format!(
+                "publishes {what}, and {} no key to tell rows by: {what} of it fail in the application",
+                list(&failing)
+            ),
             inserts_only,
         )
     })

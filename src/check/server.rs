@@ -9,9 +9,9 @@ use crate::postgres::{
     slot::Slot,
 };
 
-/// What is wrong with the server and the role. `replicated` says that a replication connection was opened, which proves
-/// more of the rights than the catalog can.
-pub fn server(server: &Server, slot: Option<&Slot>, status_interval: Duration, replicated: bool) -> Vec<Finding> {
+/// What is wrong with the server and the role. Whether the role may replicate is not told from the catalog, which does
+/// not show the ways of managed services, but by trying.
+pub fn server(server: &Server, slot: Option<&Slot>, status_interval: Duration) -> Vec<Finding> {
     let mut findings = Vec::new();
     let role = quote::ident(&server.role.name);
     if server.major() < 14 {
@@ -50,13 +50,6 @@ pub fn server(server: &Server, slot: Option<&Slot>, status_interval: Duration, r
             "alter system set max_wal_senders = …, then restart the server",
         ));
     }
-    if !replicated && !server.role.may_replicate() {
-        findings.push(Finding::error(
-            format!("role {role}"),
-            "may not open a replication connection",
-            format!("as a superuser: alter role {role} replication (Amazon RDS: grant rds_replication to {role})"),
-        ));
-    }
     if !server.role.reads_all_stats && !server.role.superuser {
         findings.push(Finding::note(
             format!("role {role}"),
@@ -81,7 +74,10 @@ fn retention(server: &Server) -> Vec<Finding> {
     } else {
         findings.push(Finding::note(
             "setting max_slot_wal_keep_size",
-            format!("is {}: a slot further behind than that is lost, with what it had not sent", server.max_slot_wal_keep_size),
+            format!(
+                "is {}: a slot further behind than that is lost, with what it had not sent",
+                server.max_slot_wal_keep_size
+            ),
             "watch walpost_slot_safe_bytes; the limit must cover walpost's longest outage",
         ));
     }
@@ -134,7 +130,8 @@ pub fn synchronous(senders: &[SynchronousSender], slot: &str) -> Option<Finding>
 
 /// The setting would do so as soon as walpost connects under `application_name`.
 pub fn synchronous_names(setting: &str, application_name: &str) -> Option<Finding> {
-    let matched = standby_names(setting).into_iter().find(|name| name == "*" || name.eq_ignore_ascii_case(application_name))?;
+    let matched =
+        standby_names(setting).into_iter().find(|name| name == "*" || name.eq_ignore_ascii_case(application_name))?;
     Some(Finding::error(
         "setting synchronous_standby_names",
         format!(
@@ -192,12 +189,10 @@ pub(super) mod tests {
             role: Role {
                 name: "walpost_stream".to_owned(),
                 superuser: false,
-                replication: true,
                 create_role: false,
                 create_in_database: false,
                 bypasses_row_security: false,
                 reads_all_stats: true,
-                replication_by_membership: Vec::new(),
             },
         }
     }
@@ -205,7 +200,7 @@ pub(super) mod tests {
     fn worst(change: impl FnOnce(&mut Server)) -> Vec<(Severity, String)> {
         let mut facts = default_server();
         change(&mut facts);
-        let findings = server(&facts, None, Duration::from_secs(10), false);
+        let findings = server(&facts, None, Duration::from_secs(10));
         let of_interest = findings.into_iter().filter(|finding| finding.about != "setting max_slot_wal_keep_size");
         of_interest.map(|finding| (finding.severity, finding.about)).collect()
     }
@@ -220,17 +215,11 @@ pub(super) mod tests {
         assert_eq!(worst(|facts| facts.wal_level = "replica".into()), found(Error, "setting wal_level"));
         assert_eq!(worst(|facts| facts.replication_slots = 10), found(Error, "setting max_replication_slots"));
         assert_eq!(worst(|facts| facts.wal_senders = 10), found(Error, "setting max_wal_senders"));
-        assert_eq!(worst(|facts| facts.role.replication = false), found(Error, "role walpost_stream"));
         assert_eq!(worst(|facts| facts.role.reads_all_stats = false), found(Note, "role walpost_stream"));
         assert_eq!(worst(|facts| facts.wal_sender_timeout_ms = 0), found(Note, "setting wal_sender_timeout"));
         assert_eq!(worst(|facts| facts.wal_sender_timeout_ms = 5_000), found(Note, "setting wal_sender_timeout"));
         let idle = |facts: &mut Server| facts.idle_replication_slot_timeout = Some("1d".into());
         assert_eq!(worst(idle), found(Warning, "setting idle_replication_slot_timeout"));
-        let member = |facts: &mut Server| {
-            facts.role.replication = false;
-            facts.role.replication_by_membership = vec!["rds_replication".into()];
-        };
-        assert_eq!(worst(member), [], "roles of managed services count");
     }
 
     #[test]
@@ -251,7 +240,10 @@ pub(super) mod tests {
     #[test]
     fn a_synchronous_walpost_is_an_error() {
         assert!(synchronous_names("FIRST 1 (s1, s2)", "walpost").is_none());
-        assert_eq!(synchronous_names("ANY 1 (s1, WALPOST)", "walpost").map(|found| found.severity), Some(Severity::Error));
+        assert_eq!(
+            synchronous_names("ANY 1 (s1, WALPOST)", "walpost").map(|found| found.severity),
+            Some(Severity::Error)
+        );
         assert!(synchronous_names("*", "walpost").is_some());
         let sender = |slot: &str| SynchronousSender {
             pid: 7,

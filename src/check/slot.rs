@@ -24,7 +24,11 @@ pub fn slot(name: &str, slot: Option<&Slot>, database: &str) -> Vec<Finding> {
         )];
     };
     let (Some(plugin), Some(of)) = (&slot.plugin, &slot.database) else {
-        return vec![Finding::error(about, "is a physical slot, of a standby", "give `slot` another name in the configuration")];
+        return vec![Finding::error(
+            about,
+            "is a physical slot, of a standby",
+            "give `slot` another name in the configuration",
+        )];
     };
     let mut findings = Vec::new();
     if of != database {

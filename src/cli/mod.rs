@@ -7,12 +7,17 @@
 
 mod bench;
 mod ask;
+mod check;
 mod completions;
 mod config;
 pub mod logging;
 pub mod output;
+mod printable;
 mod run;
 mod setup;
+mod status;
+mod tail;
+mod teardown;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -50,6 +55,10 @@ pub struct Cli {
 pub enum Command {
     Run(run::Args),
     Setup(setup::Args),
+    Check(check::Args),
+    Status(status::Args),
+    Tail(tail::Args),
+    Teardown(teardown::Args),
     Config(config::Args),
     Bench(bench::Args),
     Completions(completions::Args),
@@ -73,6 +82,10 @@ pub async fn run(command: Command) -> anyhow::Result<Exit> {
     match command {
         Command::Run(args) => run::run(args).await,
         Command::Setup(args) => setup::run(args).await,
+        Command::Check(args) => check::run(args).await,
+        Command::Status(args) => status::run(args).await,
+        Command::Tail(args) => tail::run(args).await,
+        Command::Teardown(args) => teardown::run(args).await,
         Command::Config(args) => config::run(args).await,
         Command::Bench(args) => bench::run(args).await,
         Command::Completions(args) => completions::run(args).await,

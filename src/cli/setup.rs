@@ -22,7 +22,9 @@ use crate::{
 ///
 /// Shows what is missing, then makes it; what exists is left as it is. What was made is recorded for teardown.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  walpost setup --database-url postgres://postgres@db/app\n  walpost setup --print | psql app")]
+#[command(
+    after_help = "Examples:\n  walpost setup --database-url postgres://postgres@db/app\n  walpost setup --print | psql app"
+)]
 pub struct Args {
     /// Print the SQL for psql and do nothing; no connection is made.
     #[arg(long, conflicts_with_all = ["dry_run", "yes"])]

@@ -57,8 +57,7 @@ impl Kafka {
         let patterns = patterns.to_vec();
         let asked = tokio::task::spawn_blocking(move || -> Result<_, Unreachable> {
             let failed = |error: KafkaError| Unreachable { reasons: vec![error.to_string()] };
-            let client: BaseConsumer<Reasons> =
-                properties.create_with_context(Reasons::default()).map_err(failed)?;
+            let client: BaseConsumer<Reasons> = properties.create_with_context(Reasons::default()).map_err(failed)?;
             let metadata = client.fetch_metadata(None, timeout).map_err(|error| {
                 let mut reasons = client.context().all();
                 if reasons.is_empty() {
@@ -70,7 +69,10 @@ impl Kafka {
             let topics: BTreeMap<_, _> = topics
                 .map(|topic| {
                     let replicas = topic.partitions().first().map_or(0, |partition| partition.replicas().len());
-                    (topic.name().to_owned(), Topic { partitions: topic.partitions().len(), replicas, ..Topic::default() })
+                    (
+                        topic.name().to_owned(),
+                        Topic { partitions: topic.partitions().len(), replicas, ..Topic::default() },
+                    )
                 })
                 .collect();
             let broker = metadata.brokers().first().map(|broker| broker.id());

@@ -2,4 +2,5 @@
 
 pub mod client;
 pub mod facts;
+pub mod tail;
 pub mod topics;

@@ -31,16 +31,12 @@ pub struct Server {
 pub struct Role {
     pub name: String,
     pub superuser: bool,
-    /// Has the attribute REPLICATION, which membership does not give.
-    pub replication: bool,
     pub create_role: bool,
     /// May make schemas and publications in this database.
     pub create_in_database: bool,
     /// Is subject to row security wherever it is forced.
     pub bypasses_row_security: bool,
     pub reads_all_stats: bool,
-    /// Roles of a managed service that stand for the right to replicate and that we are a member of.
-    pub replication_by_membership: Vec<String>,
 }
 
 impl Server {
@@ -61,12 +57,10 @@ impl Server {
                         current_setting('max_slot_wal_keep_size') as max_slot_wal_keep_size,
                         current_setting('idle_replication_slot_timeout', true) as idle_timeout,
                         r.rolname::text as role,
-                        r.rolsuper, r.rolreplication, r.rolcreaterole,
+                        r.rolsuper, r.rolcreaterole,
                         r.rolbypassrls or r.rolsuper as bypasses_row_security,
                         has_database_privilege(current_database(), 'CREATE') as create_in_database,
-                        pg_has_role('pg_read_all_stats', 'USAGE') as reads_all_stats,
-                        array(select m.rolname::text from pg_roles m
-                              where m.rolname = 'rds_replication' and pg_has_role(m.oid, 'MEMBER')) as replication_by_membership
+                        pg_has_role('pg_read_all_stats', 'USAGE') as reads_all_stats
                  from pg_roles r where r.rolname = current_user",
                 &[],
             )
@@ -88,12 +82,10 @@ impl Server {
             role: Role {
                 name: row.try_get("role")?,
                 superuser: row.try_get("rolsuper")?,
-                replication: row.try_get("rolreplication")?,
                 create_role: row.try_get("rolcreaterole")?,
                 create_in_database: row.try_get("create_in_database")?,
                 bypasses_row_security: row.try_get("bypasses_row_security")?,
                 reads_all_stats: row.try_get("reads_all_stats")?,
-                replication_by_membership: row.try_get("replication_by_membership")?,
             },
         })
     }
@@ -101,13 +93,6 @@ impl Server {
     /// Major version: 15.
     pub fn major(&self) -> i32 {
         self.version / 10_000
-    }
-}
-
-impl Role {
-    /// Whether the catalog lets us expect that we may replicate. Managed services have ways that it does not show.
-    pub fn may_replicate(&self) -> bool {
-        self.superuser || self.replication || !self.replication_by_membership.is_empty()
     }
 }
 

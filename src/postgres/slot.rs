@@ -5,7 +5,11 @@
 
 use std::{fmt, pin::pin, time::Duration};
 
-use tokio_postgres::{Client, Error, error::SqlState, types::{PgLsn, ToSql}};
+use tokio_postgres::{
+    Client, Error,
+    error::SqlState,
+    types::{PgLsn, ToSql},
+};
 
 use super::quote;
 use crate::pipeline::Lsn;
@@ -84,7 +88,8 @@ impl Slot {
         else {
             return Ok(None);
         };
-        let lsn = |column: &str| Ok::<_, Error>(row.try_get::<_, Option<PgLsn>>(column)?.map(|lsn| Lsn(u64::from(lsn))));
+        let lsn =
+            |column: &str| Ok::<_, Error>(row.try_get::<_, Option<PgLsn>>(column)?.map(|lsn| Lsn(u64::from(lsn))));
         let holder = row.try_get::<_, Option<i32>>("active_pid")?;
         Ok(Some(Slot {
             name: name.to_owned(),
@@ -260,7 +265,11 @@ impl fmt::Display for Blocker {
             }
             Blocker::Prepared { gid, age } => {
                 let gid = quote::literal(gid);
-                write!(f, "the prepared transaction {gid}, {} old (commit prepared {gid}, or rollback prepared)", seconds(age))
+                write!(
+                    f,
+                    "the prepared transaction {gid}, {} old (commit prepared {gid}, or rollback prepared)",
+                    seconds(age)
+                )
             }
         }
     }

@@ -43,7 +43,8 @@ pub fn is_own(columns: &Columns) -> bool {
 
 /// The first outbox of walpost's own shape in its schema: the one that the schema's `enqueue` serves.
 pub fn is_first_in_schema(config: &Config, outbox: &Outbox) -> bool {
-    let mut own = config.outboxes.iter().filter(|other| is_own(&other.columns) && other.name.schema == outbox.name.schema);
+    let mut own =
+        config.outboxes.iter().filter(|other| is_own(&other.columns) && other.name.schema == outbox.name.schema);
     own.next().is_some_and(|first| first.name.table == outbox.name.table)
 }
 

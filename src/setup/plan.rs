@@ -191,11 +191,7 @@ fn publication(steps: &mut Vec<Step>, config: &Config, facts: &Facts, outboxes: 
 }
 
 /// The table is in the publication. Partitions that stand in its place count: that is a fault to report, not a table to add.
-fn in_publication(
-    publication: &Publication,
-    outbox: &Outbox,
-    table: Option<&Table>,
-) -> bool {
+fn in_publication(publication: &Publication, outbox: &Outbox, table: Option<&Table>) -> bool {
     let partitions = table.is_some_and(|table| table.kind == table::Kind::Partitioned)
         && !publication.via_partition_root
         && !publication.tables.is_empty();
@@ -302,7 +298,7 @@ fn lacking_in_schema(facts: &Facts, name: &str, have: &SchemaFacts) -> Option<St
 
 /// Errors of what exists, and of what only its owner can make: the state as it would be after the steps.
 fn faults(config: &Config, facts: &Facts, outboxes: &[(&Outbox, &OutboxFacts)]) -> Vec<Finding> {
-    let mut faults = check::server(&facts.server, facts.slot.as_ref(), config.status_interval, facts.slot.is_some());
+    let mut faults = check::server(&facts.server, facts.slot.as_ref(), config.status_interval);
     for (outbox, have) in outboxes {
         if have.table.is_some() || !names::is_own(&outbox.columns) {
             faults.extend(check::outbox(outbox, have.table.as_ref(), &facts.server.role));
@@ -324,7 +320,7 @@ fn faults(config: &Config, facts: &Facts, outboxes: &[(&Outbox, &OutboxFacts)]) 
     if facts.slot.is_some() {
         faults.extend(check::slot(&config.slot, facts.slot.as_ref(), &facts.server.database));
     }
-    faults.retain(|finding| finding.severity == Severity::Error && !finding.about.starts_with("role "));
+    faults.retain(|finding| finding.severity == Severity::Error);
     faults
 }
 

@@ -18,7 +18,10 @@ pub fn script(config: &Config, partitioned: bool) -> String {
                 parts.push(names.enqueue(variant));
             }
         } else {
-            parts.push(format!("-- The table {} is yours to make.\n", quote::qualified(&outbox.name.schema, &outbox.name.table)));
+            parts.push(format!(
+                "-- The table {} is yours to make.\n",
+                quote::qualified(&outbox.name.schema, &outbox.name.table)
+            ));
         }
     }
     parts.push(names::of(config, &config.outboxes[0]).publication());

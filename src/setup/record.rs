@@ -73,11 +73,8 @@ impl Made {
 
 impl fmt::Display for Made {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = if self.schema.is_empty() {
-            quote::ident(&self.name)
-        } else {
-            quote::qualified(&self.schema, &self.name)
-        };
+        let name =
+            if self.schema.is_empty() { quote::ident(&self.name) } else { quote::qualified(&self.schema, &self.name) };
         write!(f, "{} {name}", self.kind.word())
     }
 }

@@ -1,0 +1,113 @@
+//! `walpost check`: all that is wrong, at once.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{Exit, output};
+use crate::{
+    check::{self, Finding, Severity},
+    config::{Config, Flags, Needs},
+    kafka::{facts::Kafka, topics::Pattern},
+    postgres::{
+        publication::Publication, replication::Replication, server, server::Server, slot::Slot, sql, table::Table,
+    },
+};
+
+/// How long Kafka may take to answer.
+const KAFKA_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// List all that is wrong with database and Kafka, each with what mends it
+///
+/// Exits with 3 when there is an error or a warning, with 0 when there are at most notes.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  walpost check -c walpost.toml --json")]
+pub struct Args {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
+    let config = Config::load(&args.flags, Needs::BOTH)?;
+    let patterns: Vec<_> = config.outboxes.iter().map(|outbox| Pattern::of(&outbox.topic)).collect();
+    let (mut findings, kafka) = tokio::join!(database(&config), Kafka::read(&config, &patterns, KAFKA_TIMEOUT));
+    match kafka {
+        Ok(facts) => findings.extend(check::kafka(&config, &facts)),
+        Err(error) => findings.push(check::unreachable(&config.brokers, &error)),
+    }
+    findings.sort_by_key(|finding| finding.severity);
+    if args.json {
+        output::print(format_args!("{}\n", json!({ "findings": findings })))?;
+    } else {
+        output::print(text(&findings))?;
+    }
+    let worst = findings.first().map_or(Severity::Note, |finding| finding.severity);
+    Ok(if worst == Severity::Note { Exit::Done } else { Exit::Findings })
+}
+
+/// All findings of the database; that it cannot be reached is one.
+async fn database(config: &Config) -> Vec<Finding> {
+    match ask_database(config).await {
+        Ok(findings) => findings,
+        Err(error) => vec![Finding::error("database", "cannot be examined", chain(&error))],
+    }
+}
+
+async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
+    let client = sql::connect(&config.database).await?;
+    let server = Server::read(&client).await?;
+    let slot = Slot::read(&client, server.major(), &config.slot).await?;
+    let publication = Publication::read(&client, server.major(), &config.publication).await?;
+    let mut tables = Vec::with_capacity(config.outboxes.len());
+    for outbox in &config.outboxes {
+        tables.push(Table::read(&client, &outbox.name.schema, &outbox.name.table).await?);
+    }
+    let senders = server::synchronous_senders(&client).await?;
+
+    // What replicating needs is proven by doing it.
+    let mut findings = check::server(&server, slot.as_ref(), config.status_interval);
+    match Replication::connect(&config.database).await {
+        Ok(session) => session.close().await,
+        Err(error) => findings.push(Finding::error("replication connection", "is refused", chain(&error.into()))),
+    }
+    findings
+        .extend(check::synchronous(&senders, &config.slot).or_else(|| {
+            check::synchronous_names(&server.synchronous_standby_names, &config.database.application_name)
+        }));
+    let outboxes: Vec<_> = config.outboxes.iter().zip(tables.iter().map(Option::as_ref)).collect();
+    for (outbox, table) in &outboxes {
+        findings.extend(check::outbox(outbox, *table, &server.role));
+    }
+    findings.extend(check::publication(&config.publication, publication.as_ref(), &outboxes, slot.is_some()));
+    findings.extend(check::slot(&config.slot, slot.as_ref(), &server.database));
+    Ok(findings)
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(if text.is_empty() { "" } else { ": " });
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+fn text(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for Finding { severity, about, what, remedy } in findings {
+        text.push_str(&format!("{severity:<8} {about} {what}\n         {remedy}\n"));
+    }
+    let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    let (errors, warnings, notes) = (count(Severity::Error), count(Severity::Warning), count(Severity::Note));
+    text.push_str(&match (errors, warnings) {
+        (0, 0) => format!("all is well ({notes} notes)\n"),
+        _ => format!("{errors} errors, {warnings} warnings, {notes} notes\n"),
+    });
+    text
+}

@@ -1,0 +1,149 @@
+//! `walpost tail`: what arrives in Kafka, readably.
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use jiff::Timestamp;
+use rdkafka::message::{BorrowedMessage, Header, Headers, Message};
+use serde_json::{Map, Value, json};
+
+use super::{
+    Exit, output,
+    printable::{printable, printable_json},
+};
+use crate::{
+    config::{Config, Flags, Needs},
+    kafka::{
+        client,
+        tail::{From, Tail},
+        topics::Pattern,
+    },
+};
+
+/// Print records of the topics as they arrive, with key and headers
+///
+/// Reads without a consumer group and commits nothing. Without topics: those of the configuration's templates, as in
+/// outbox.event.*; events with a destination of their own go elsewhere. Control characters are escaped.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  walpost tail --brokers kafka:9092\n  \
+                        walpost tail 'outbox.event.*' --from-beginning -n 10 --json --timeout 30s")]
+pub struct Args {
+    /// Topics; * stands for any text.
+    #[arg(value_name = "TOPIC")]
+    topics: Vec<Pattern>,
+    /// Begin with the oldest record rather than with the next one.
+    #[arg(long)]
+    from_beginning: bool,
+    /// Stop after so many records.
+    #[arg(long, short = 'n', value_name = "N")]
+    count: Option<u64>,
+    /// Stop after so long; with fewer records than --count the exit code is 1.
+    #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
+    timeout: Option<Duration>,
+    /// Print one JSON object a line. What is not UTF-8 is in base64, under a name that ends in _base64.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
+    let config = Config::load(&args.flags, Needs::KAFKA)?;
+    let patterns = if args.topics.is_empty() {
+        config.outboxes.iter().map(|outbox| Pattern::of(&outbox.topic)).collect()
+    } else {
+        args.topics.clone()
+    };
+    let names = patterns.iter().map(Pattern::to_string).collect::<Vec<_>>().join(" ");
+    let properties = client::consumer_properties(&config);
+    // A thread of its own: librdkafka's calls block.
+    tokio::task::spawn_blocking(move || {
+        let from = if args.from_beginning { From::Beginning } else { From::End };
+        let mut tail = Tail::start(&properties, patterns, from)?;
+        tracing::info!(topics = names, partitions = tail.partitions(), "reading");
+        follow(&mut tail, &args)
+    })
+    .await?
+}
+
+fn follow(tail: &mut Tail, args: &Args) -> anyhow::Result<Exit> {
+    let deadline = args.timeout.map(|timeout| Instant::now() + timeout);
+    let mut seen = 0;
+    while args.count.is_none_or(|count| seen < count) {
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return match args.count {
+                Some(count) => bail!("{seen} of {count} records arrived within --timeout"),
+                None => Ok(Exit::Done),
+            };
+        }
+        if let Some(record) = tail.poll()? {
+            seen += 1;
+            output::print(if args.json { as_json(&record) } else { as_text(&record) })?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn as_text(record: &BorrowedMessage<'_>) -> String {
+    let place = format!("{}[{}]@{}", printable(record.topic().as_bytes()), record.partition(), record.offset());
+    let key = record.key().map_or("none".to_owned(), printable);
+    let mut text = format!("{} {place} key {key}\n", time(record).unwrap_or_else(|| "no time".to_owned()));
+    for header in record.headers().iter().flat_map(|headers| headers.iter()) {
+        let value = header.value.map_or("null".to_owned(), printable);
+        text.push_str(&format!("    {}: {value}\n", printable(header.key.as_bytes())));
+    }
+    text.push_str(&format!("  {}\n", record.payload().map_or("null (tombstone)".to_owned(), printable)));
+    text
+}
+
+fn as_json(record: &BorrowedMessage<'_>) -> String {
+    let mut object = Map::new();
+    object.insert("time".to_owned(), time(record).into());
+    object.insert("topic".to_owned(), record.topic().into());
+    object.insert("partition".to_owned(), record.partition().into());
+    object.insert("offset".to_owned(), record.offset().into());
+    insert(&mut object, "key", record.key());
+    let header = |header: Header<'_, &[u8]>| {
+        let mut object = Map::new();
+        object.insert("name".to_owned(), header.key.into());
+        insert(&mut object, "value", header.value);
+        Value::Object(object)
+    };
+    let headers: Vec<_> = record.headers().map_or_else(Vec::new, |headers| headers.iter().map(header).collect());
+    object.insert("headers".to_owned(), headers.into());
+    insert(&mut object, "value", record.payload());
+    printable_json(&json!(object).to_string()) + "\n"
+}
+
+/// Text under `name`; what is not UTF-8 in base64 under `name_base64`, so that nothing is lost.
+fn insert(object: &mut Map<String, Value>, name: &str, bytes: Option<&[u8]>) {
+    match bytes.map(std::str::from_utf8) {
+        None => object.insert(name.to_owned(), Value::Null),
+        Some(Ok(text)) => object.insert(name.to_owned(), text.into()),
+        Some(Err(_)) => {
+            let encoded = openssl::base64::encode_block(bytes.unwrap_or_default());
+            object.insert(format!("{name}_base64"), encoded.into())
+        }
+    };
+}
+
+/// RFC 3339, in UTC, to the millisecond that Kafka keeps.
+fn time(record: &BorrowedMessage<'_>) -> Option<String> {
+    let time = Timestamp::from_millisecond(record.timestamp().to_millis()?).ok()?;
+    Some(format!("{time:.3}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_become_json_without_loss() {
+        let mut object = Map::new();
+        insert(&mut object, "text", Some("ü".as_bytes()));
+        insert(&mut object, "none", None);
+        insert(&mut object, "empty", Some(b""));
+        insert(&mut object, "raw", Some(b"\xff\x00"));
+        assert_eq!(Value::Object(object), json!({ "text": "ü", "none": null, "empty": "", "raw_base64": "/wA=" }));
+    }
+}

@@ -1,0 +1,103 @@
+//! `walpost teardown`: drops what setup made.
+
+use std::io::{IsTerminal, stdin};
+
+use anyhow::bail;
+
+use super::{Exit, ask, output};
+use crate::{
+    config::{Config, Flags, Needs},
+    postgres::{quote, server::Server, slot::Slot, sql},
+    setup::{
+        names,
+        teardown::{self, Facts, Item},
+    },
+};
+
+/// Drop what setup recorded as made, and nothing else
+///
+/// Never a slot in use, and no table with rows without --drop-data.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  walpost teardown -c walpost.toml --yes")]
+pub struct Args {
+    /// Do not ask first.
+    #[arg(long, short)]
+    yes: bool,
+    /// Drop tables that hold rows too.
+    #[arg(long)]
+    drop_data: bool,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
+    let config = Config::load(&args.flags, Needs::DATABASE)?;
+    let client = sql::connect(&config.database).await?;
+    let server = Server::read(&client).await?;
+    let database = quote::ident(&server.database);
+    let Some(facts) = Facts::read(&client, &config, server.major()).await? else {
+        output::print(format_args!(
+            "database {database} has no record of a set-up in schema {}: nothing is dropped\n{}",
+            quote::ident(names::home(&config)),
+            unrecorded(Slot::read(&client, server.major(), &config.slot).await?.as_ref()),
+        ))?;
+        return Ok(Exit::Done);
+    };
+    let items = teardown::plan(&config, &facts, args.drop_data);
+    show(&database, &items)?;
+    if let Some(holder) = facts.slot.as_ref().and_then(|slot| slot.holder.as_ref()) {
+        let name = holder.application_name.as_deref().unwrap_or("unknown");
+        bail!(
+            "slot {} is in use by process {} (application {name:?}); stop that walpost first. Nothing is dropped",
+            quote::ident(&config.slot),
+            holder.pid
+        );
+    }
+    if items.iter().all(|item| item.kept.is_some()) {
+        return Ok(Exit::Done);
+    }
+    if !args.yes {
+        if !stdin().is_terminal() {
+            bail!("teardown asks before it drops, and standard input is no terminal; say --yes. Nothing is dropped");
+        }
+        if !ask("Drop it?").await? {
+            output::print("nothing is dropped\n")?;
+            return Ok(Exit::Done);
+        }
+    }
+    let mut unprinted = Ok(());
+    teardown::apply(&client, &config, &server.role.name, &items, |made, kept| {
+        unprinted = match kept {
+            None => output::print(format_args!("dropped: {made}\n")),
+            Some(reason) => output::print(format_args!("kept: {made}: {reason}\n")),
+        };
+    })
+    .await?;
+    unprinted?;
+    Ok(Exit::Done)
+}
+
+fn show(database: &str, items: &[Item]) -> anyhow::Result<()> {
+    let mut text = format!("database {database}\n");
+    for Item { made, kept } in items {
+        text.push_str(&match kept {
+            None => format!("- drop {made}\n"),
+            Some(reason) => format!("  keep {made}: {reason}\n"),
+        });
+    }
+    if items.is_empty() {
+        text.push_str("nothing is on record\n");
+    }
+    output::print(text)
+}
+
+/// A slot holds back the log whoever made it.
+fn unrecorded(slot: Option<&Slot>) -> String {
+    slot.map_or_else(String::new, |slot| {
+        format!(
+            "slot {} exists; if nobody needs it: select pg_drop_replication_slot({})\n",
+            quote::ident(&slot.name),
+            quote::literal(&slot.name)
+        )
+    })
+}

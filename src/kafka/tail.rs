@@ -1,0 +1,136 @@
+//! Reads topics from a place on, without a group: nothing is committed and no other consumer notices.
+//!
+//! Topics that come up later are read from their first record, since all of it is new.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use rdkafka::{
+    ClientConfig, Offset, TopicPartitionList,
+    consumer::{BaseConsumer, Consumer},
+    error::{KafkaError, RDKafkaErrorCode as Code},
+    message::BorrowedMessage,
+};
+
+use super::{client::Reasons, facts::Unreachable, topics::Pattern};
+
+/// How often new topics and partitions are looked for.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the brokers may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long one poll rests without records.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Where to begin in the partitions that exist at the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    Beginning,
+    End,
+}
+
+/// A consumer of all topics that match.
+pub struct Tail {
+    consumer: BaseConsumer<Reasons>,
+    patterns: Vec<Pattern>,
+    assigned: BTreeSet<(String, i32)>,
+    looked: Instant,
+}
+
+/// Why no more records come.
+#[derive(Debug, thiserror::Error)]
+pub enum TailError {
+    #[error("kafka cannot be reached")]
+    Unreachable(#[from] Unreachable),
+    #[error("kafka does not let records be read")]
+    Kafka(#[from] KafkaError),
+}
+
+impl Tail {
+    /// Stands at the given place in all partitions that match; records produced from then on are seen.
+    pub fn start(properties: &ClientConfig, patterns: Vec<Pattern>, from: From) -> Result<Tail, TailError> {
+        let consumer = properties.create_with_context(Reasons::default())?;
+        let mut tail = Tail { consumer, patterns, assigned: BTreeSet::new(), looked: Instant::now() };
+        let found = tail.find()?;
+        tail.assign(found, from)?;
+        Ok(tail)
+    }
+
+    /// Partitions that are read.
+    pub fn partitions(&self) -> usize {
+        self.assigned.len()
+    }
+
+    /// The next record that comes within a short while.
+    pub fn poll(&mut self) -> Result<Option<BorrowedMessage<'_>>, TailError> {
+        if self.looked.elapsed() >= LOOK_INTERVAL {
+            // Brokers that are away for a while come back, and librdkafka with them.
+            if let Ok(found) = self.find() {
+                self.assign(found, From::Beginning)?;
+            }
+            self.looked = Instant::now();
+        }
+        match self.consumer.poll(POLL) {
+            None => Ok(None),
+            Some(Ok(record)) => Ok(Some(record)),
+            Some(Err(error)) if passes(&error) => {
+                tracing::debug!(%error, "kafka consumer");
+                Ok(None)
+            }
+            Some(Err(error)) => Err(error.into()),
+        }
+    }
+
+    /// Matching partitions that are not read yet.
+    fn find(&self) -> Result<Vec<(String, i32)>, Unreachable> {
+        let metadata = self.consumer.fetch_metadata(None, ANSWER_TIMEOUT).map_err(|error| {
+            let mut reasons = self.consumer.context().all();
+            if reasons.is_empty() {
+                reasons.push(error.to_string());
+            }
+            Unreachable { reasons }
+        })?;
+        let topics = metadata.topics().iter().filter(|topic| self.patterns.iter().any(|one| one.matches(topic.name())));
+        let partitions = topics
+            .flat_map(|topic| topic.partitions().iter().map(|partition| (topic.name().to_owned(), partition.id())));
+        Ok(partitions.filter(|partition| !self.assigned.contains(partition)).collect())
+    }
+
+    fn assign(&mut self, partitions: Vec<(String, i32)>, from: From) -> Result<(), KafkaError> {
+        if partitions.is_empty() {
+            return Ok(());
+        }
+        let mut list = TopicPartitionList::new();
+        for (topic, partition) in partitions {
+            let offset = match from {
+                From::Beginning => Offset::Beginning,
+                // Asked now rather than left to the first fetch, so that nothing from here on is missed.
+                From::End => Offset::Offset(self.consumer.fetch_watermarks(&topic, partition, ANSWER_TIMEOUT)?.1),
+            };
+            list.add_partition_offset(&topic, partition, offset)?;
+            self.assigned.insert((topic, partition));
+        }
+        self.consumer.incremental_assign(&list)
+    }
+}
+
+/// Trouble that passes by itself, or that is about a group that is never joined.
+fn passes(error: &KafkaError) -> bool {
+    match error.rdkafka_error_code() {
+        Some(
+            Code::BrokerTransportFailure
+            | Code::AllBrokersDown
+            | Code::Resolve
+            | Code::OperationTimedOut
+            | Code::UnknownTopicOrPartition
+            | Code::NotLeaderForPartition
+            | Code::LeaderNotAvailable
+            | Code::CoordinatorNotAvailable
+            | Code::CoordinatorLoadInProgress
+            | Code::NotCoordinator
+            | Code::GroupAuthorizationFailed,
+        ) => true,
+        Some(_) | None => false,
+    }
+}
