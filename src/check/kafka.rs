@@ -4,7 +4,8 @@ use super::{Finding, size};
 use crate::{
     config::{Config, Topics},
     kafka::{
-        facts::{Kafka, Topic, Unreachable},
+        client::Unreachable,
+        facts::{Kafka, Topic},
         topics::Pattern,
     },
 };

@@ -103,11 +103,12 @@ fn text(findings: &[Finding]) -> String {
     for Finding { severity, about, what, remedy } in findings {
         text.push_str(&format!("{severity:<8} {about} {what}\n         {remedy}\n"));
     }
-    let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
-    let (errors, warnings, notes) = (count(Severity::Error), count(Severity::Warning), count(Severity::Note));
-    text.push_str(&match (errors, warnings) {
-        (0, 0) => format!("all is well ({notes} notes)\n"),
-        _ => format!("{errors} errors, {warnings} warnings, {notes} notes\n"),
-    });
+    let count = |severity, word: &str| {
+        let count = findings.iter().filter(|finding| finding.severity == severity).count();
+        format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+    };
+    let errors = count(Severity::Error, "error");
+    let warnings = count(Severity::Warning, "warning");
+    text.push_str(&format!("{errors}, {warnings}, {}\n", count(Severity::Note, "note")));
     text
 }

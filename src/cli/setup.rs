@@ -54,6 +54,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     let plan = plan::plan(&config, &facts, args.partitioned);
     show(&plan, &facts, args.dry_run)?;
     if !plan.faults.is_empty() || plan.blocked().next().is_some() {
+        output::print("nothing is made; see to what is marked with ! first, then run walpost setup again\n")?;
         return Ok(Exit::Failed);
     }
     if args.dry_run || plan.ours().next().is_none() {

@@ -1,12 +1,13 @@
 //! Clients that only look, made from the configuration of the producer.
 
-use std::sync::Mutex;
+use std::{sync::Mutex, time::Duration};
 
 use rdkafka::{
     ClientConfig, ClientContext,
     config::RDKafkaLogLevel,
-    consumer::ConsumerContext,
+    consumer::{BaseConsumer, Consumer, ConsumerContext},
     error::{KafkaError, RDKafkaErrorCode as Code},
+    metadata::Metadata,
 };
 
 use crate::config::Config;
@@ -62,6 +63,31 @@ impl ClientContext for Reasons {
 }
 
 impl ConsumerContext for Reasons {}
+
+/// Asks for the cluster's topics. What keeps brokers from answering is told by events, which wait for a poll.
+pub(super) fn metadata(client: &BaseConsumer<Reasons>, timeout: Duration) -> Result<Metadata, Unreachable> {
+    client.fetch_metadata(None, timeout).map_err(|error| {
+        // A poll serves one event, and answers with nothing also when that was a line for the log.
+        for _ in 0..EVENTS_MAX {
+            client.poll(Duration::ZERO);
+        }
+        let mut reasons = client.context().all();
+        if reasons.is_empty() {
+            reasons.push(error.to_string());
+        }
+        Unreachable { reasons }
+    })
+}
+
+/// Most events that are looked through for a reason.
+const EVENTS_MAX: usize = 100;
+
+/// No broker answered in time, with every reason that librdkafka gave.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", reasons.join("; "))]
+pub struct Unreachable {
+    pub reasons: Vec<String>,
+}
 
 /// `localhost:9/bootstrap: Connect to … failed: Connection refused (after 0ms in state CONNECT)`, without the last part,
 /// which differs each time.

@@ -4,12 +4,12 @@ use std::{collections::BTreeMap, time::Duration};
 
 use rdkafka::{
     admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifier},
-    consumer::{BaseConsumer, Consumer},
+    consumer::BaseConsumer,
     error::{KafkaError, RDKafkaErrorCode as Code},
 };
 
 use super::{
-    client::{self, Reasons},
+    client::{self, Reasons, Unreachable},
     topics::Pattern,
 };
 use crate::config::Config;
@@ -43,13 +43,6 @@ pub struct Topic {
     pub in_sync_min: Option<usize>,
 }
 
-/// No broker answered in time, with every reason that librdkafka gave.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", reasons.join("; "))]
-pub struct Unreachable {
-    pub reasons: Vec<String>,
-}
-
 impl Kafka {
     /// Asks the cluster; `timeout` bounds each of the two questions.
     pub async fn read(config: &Config, patterns: &[Pattern], timeout: Duration) -> Result<Kafka, Unreachable> {
@@ -58,13 +51,7 @@ impl Kafka {
         let asked = tokio::task::spawn_blocking(move || -> Result<_, Unreachable> {
             let failed = |error: KafkaError| Unreachable { reasons: vec![error.to_string()] };
             let client: BaseConsumer<Reasons> = properties.create_with_context(Reasons::default()).map_err(failed)?;
-            let metadata = client.fetch_metadata(None, timeout).map_err(|error| {
-                let mut reasons = client.context().all();
-                if reasons.is_empty() {
-                    reasons.push(error.to_string());
-                }
-                Unreachable { reasons }
-            })?;
+            let metadata = client::metadata(&client, timeout)?;
             let topics = metadata.topics().iter().filter(|topic| patterns.iter().any(|one| one.matches(topic.name())));
             let topics: BTreeMap<_, _> = topics
                 .map(|topic| {

@@ -14,7 +14,10 @@ use rdkafka::{
     message::BorrowedMessage,
 };
 
-use super::{client::Reasons, facts::Unreachable, topics::Pattern};
+use super::{
+    client::{self, Reasons, Unreachable},
+    topics::Pattern,
+};
 
 /// How often new topics and partitions are looked for.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -84,13 +87,7 @@ impl Tail {
 
     /// Matching partitions that are not read yet.
     fn find(&self) -> Result<Vec<(String, i32)>, Unreachable> {
-        let metadata = self.consumer.fetch_metadata(None, ANSWER_TIMEOUT).map_err(|error| {
-            let mut reasons = self.consumer.context().all();
-            if reasons.is_empty() {
-                reasons.push(error.to_string());
-            }
-            Unreachable { reasons }
-        })?;
+        let metadata = client::metadata(&self.consumer, ANSWER_TIMEOUT)?;
         let topics = metadata.topics().iter().filter(|topic| self.patterns.iter().any(|one| one.matches(topic.name())));
         let partitions = topics
             .flat_map(|topic| topic.partitions().iter().map(|partition| (topic.name().to_owned(), partition.id())));

@@ -5,7 +5,9 @@ use tokio_postgres::{Client, Error};
 use super::{names, record};
 use crate::{
     config::Config,
-    postgres::{publication::Publication, server::Server, slot::Slot, table::Table},
+    postgres::{
+        publication::Publication, refusal::Refusal, replication::Replication, server::Server, slot::Slot, table::Table,
+    },
 };
 
 /// The three roles of `sql/roles.sql`.
@@ -23,6 +25,8 @@ pub struct Facts {
     pub outboxes: Vec<OutboxFacts>,
     pub publication: Option<Publication>,
     pub slot: Option<Slot>,
+    /// The server refused a replication connection for want of the right to it. Asked only where the slot is missing.
+    pub may_not_replicate: bool,
     /// Those of [`ROLES`] that the server lacks.
     pub missing_roles: Vec<&'static str>,
     /// `walpost_stream` has the attribute without which it cannot stream; none where there is no such role yet.
@@ -93,6 +97,7 @@ impl Facts {
         for row in &roles {
             existing.push((row.try_get::<_, String>(0)?, row.try_get::<_, bool>(1)?));
         }
+        let slot = Slot::read(client, server.major(), &config.slot).await?;
         let find = |role: &str| existing.iter().find(|(name, _)| name == role);
         Ok(Facts {
             home: SchemaFacts::read(client, home).await?,
@@ -103,7 +108,8 @@ impl Facts {
             },
             outboxes,
             publication: Publication::read(client, server.major(), &config.publication).await?,
-            slot: Slot::read(client, server.major(), &config.slot).await?,
+            may_not_replicate: slot.is_none() && may_not_replicate(config).await,
+            slot,
             missing_roles: ROLES.into_iter().filter(|role| find(role).is_none()).collect(),
             stream_role_replicates: find(ROLES[0]).map(|(_, replicates)| *replicates),
             server,
@@ -120,6 +126,18 @@ impl SchemaFacts {
             Some(row) => SchemaFacts { exists: true, create: row.try_get(0)? },
             None => SchemaFacts { exists: false, create: false },
         })
+    }
+}
+
+/// Tried, because managed services have ways to the right that the catalog does not show. Other trouble of a replication
+/// connection is no hindrance here.
+async fn may_not_replicate(config: &Config) -> bool {
+    match Replication::connect(&config.database).await {
+        Ok(session) => {
+            session.close().await;
+            false
+        }
+        Err(error) => matches!(error.refusal(), Some(Refusal::ReplicationRight { .. })),
     }
 }
 

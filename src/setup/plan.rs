@@ -234,13 +234,16 @@ fn slot(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
     }
     let made = Made::global(Kind::Slot, &config.slot);
     let sql = slot_statement(&config.slot);
-    // Whether we may is the server's to say when we ask: managed services have ways that the catalog does not show.
+    let role = quote::ident(&facts.server.role.name);
+    let lacking = facts
+        .may_not_replicate
+        .then(|| format!("alter role {role} replication (Amazon RDS: grant rds_replication to {role})"));
     let step = Step {
         title: format!("create {made}"),
         sql,
         makes: vec![made],
         action: Action::Slot,
-        lacking: None,
+        lacking,
         optional: false,
     };
     steps.push(step);
