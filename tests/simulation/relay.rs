@@ -134,7 +134,10 @@ impl Relay {
             return Ok(());
         }
         match written || self.is(Sabotage::SwallowsFailures) {
-            true => self.pipeline.acknowledge(ticket),
+            true => {
+                self.pipeline.acknowledge(ticket);
+                self.pipeline.take_completed();
+            }
             false => return Err(DeliveryFailed),
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Outbox tables as a configuration would describe them.
 #![allow(dead_code)] // each test needs another part
 
-use walpost::pipeline::outbox::{Columns, Optional, Outbox, Timestamp};
+use walpost::pipeline::outbox::{Columns, Optional, Outbox, TableName, Timestamp};
 
 fn optional(name: &str) -> Optional {
     Optional { name: name.to_owned(), named: false }
@@ -10,8 +10,7 @@ fn optional(name: &str) -> Optional {
 /// The `walpost` preset.
 pub(crate) fn walpost(schema: &str, table: &str) -> Outbox {
     Outbox {
-        schema: schema.to_owned(),
-        table: table.to_owned(),
+        name: TableName { schema: schema.to_owned(), table: table.to_owned() },
         columns: Columns {
             id: "id".to_owned(),
             aggregate_id: "aggregate_id".to_owned(),
