@@ -78,6 +78,11 @@ impl Ledger {
         self.confirmed
     }
 
+    /// The highest position that was ever taken in: no later commit ends below it.
+    pub fn newest(&self) -> Lsn {
+        self.commits.back().map_or(self.confirmed, |commit| commit.end_lsn)
+    }
+
     /// Whether another record fits. A record is accepted without asking again, so ask before reading on.
     pub fn has_room(&self) -> bool {
         self.records.len() < self.limits.records && self.bytes < self.limits.bytes
