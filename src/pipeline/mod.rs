@@ -95,9 +95,9 @@ pub enum Output<'a> {
     None,
     /// Send it.
     Record(Record<'a>),
-    /// An event that cannot be sent. It is not in flight, and nothing of its transaction or after it will be confirmed
-    /// by itself: decide.
-    Poison(Box<Poison>),
+    /// An event that cannot be sent. It keeps its place in flight: nothing of its transaction or after it is confirmed
+    /// until its ticket is acknowledged, which is for whoever has put the event somewhere durable (G1, G7).
+    Poison { ticket: Ticket, poison: Box<Poison> },
     /// Send a status now.
     ReplyRequested,
     /// A change that is no event, seen for the first time: say so.
@@ -256,7 +256,10 @@ impl Pipeline {
         let draft = layout.record(message, row, position, transaction.begin.commit_time, &mut self.scratch);
         let Draft { topic, key, value, timestamp_ms, timestamp_replaced, headers } = match draft {
             Ok(draft) => draft,
-            Err(Refused::Poison(poison)) => return Ok(Output::Poison(poison)),
+            Err(Refused::Poison(poison)) => {
+                let ticket = self.ledger.send(message.len());
+                return Ok(Output::Poison { ticket, poison });
+            }
             Err(Refused::Wire(source)) => return Err(Error::Wire { context: "row", source }),
             Err(Refused::Shape) => return Err(Error::Order("a row that does not fit its relation")),
         };

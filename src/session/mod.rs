@@ -190,7 +190,7 @@ impl Session<'_> {
             match self.pipeline.step(frame)? {
                 Output::None => {}
                 Output::Record(record) => self.kafka.send(&record)?,
-                Output::Poison(poison) => return Err(Error::Poison(poison)),
+                Output::Poison { poison, .. } => return Err(Error::Poison(poison)),
                 Output::ReplyRequested => self.feedback.reply_requested(),
                 Output::Ignored { table, change: Change::Insert } => tracing::warn!(
                     %table, publication = self.config.publication,

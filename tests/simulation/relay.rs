@@ -119,7 +119,7 @@ impl Relay {
                 return Ok(Vec::new());
             }
             Output::None | Output::Ignored { .. } => return Ok(Vec::new()),
-            Output::Poison(poison) => panic!("the model makes no poison, and yet: {poison}"),
+            Output::Poison { poison, .. } => panic!("the model makes no poison, and yet: {poison}"),
         };
         Ok(match &mut self.saboteur {
             Some(saboteur) => saboteur.sending(record, &mut self.pipeline),
