@@ -1,0 +1,16 @@
+//! From bytes to records: what each message of pgoutput decodes to, and what each row of an outbox becomes.
+
+mod changes;
+#[path = "../support/encode.rs"]
+mod encode;
+mod ledger;
+mod messages;
+#[path = "../support/outbox.rs"]
+mod outbox;
+mod poison;
+mod records;
+mod relations;
+mod routing;
+mod stream;
+mod times;
+mod total;
