@@ -257,7 +257,7 @@ impl Postgres {
         Process::start(&Launch {
             name: format!("PostgreSQL on port {}", self.port),
             command,
-            environment: environment(),
+            environment: vec![("LC_ALL".into(), "C".into())],
             folder: self.folder.clone(),
             log: self.log_path(),
             last_signal: Signal::Quit,
@@ -340,11 +340,6 @@ fn programs(version: u16) -> PathBuf {
         scratch::cache().display()
     );
     programs
-}
-
-/// Variables of whoever runs the tests must not reach the server.
-fn environment() -> Vec<(OsString, OsString)> {
-    vec![("LC_ALL".into(), "C".into()), ("PGDATA".into(), "".into())]
 }
 
 /// A fresh data folder of this exact version, made once and kept in the cache: copying is faster than initdb. Servers

@@ -5,6 +5,7 @@
 //! ends its child. No signal handler, no `prctl`, nothing unsafe.
 
 use std::{
+    env,
     ffi::{OsStr, OsString},
     fs::{self, File, OpenOptions},
     io::{BufRead, BufReader},
@@ -86,7 +87,7 @@ pub struct Process {
 impl Process {
     pub fn start(launch: &Launch) -> Process {
         let log = append(&launch.log);
-        let mut guardian = Command::new("sh")
+        let mut guardian = clean("sh")
             .args(["-c", GUARDIAN, &launch.name, launch.last_signal.name()])
             .args(&launch.command)
             .envs(launch.environment.iter().map(|(name, value)| (name, value)))
@@ -158,11 +159,23 @@ impl Drop for Process {
     }
 }
 
+/// A command in the environment of the tests, without the variables that walpost and PostgreSQL's programs read.
+pub fn clean(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("WALPOST_") || text.starts_with("PG") {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
 /// Runs a short command to its end; a failure shows what it printed.
 pub fn run<A: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: impl IntoIterator<Item = A>) -> String {
     let program = program.as_ref();
     let name = program.to_string_lossy();
-    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let output = clean(program).args(arguments).stdin(Stdio::null()).output();
     let output = output.unwrap_or_else(|error| panic!("{name} cannot be run: {error}"));
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{name} failed ({})\n{out}{err}", output.status);

@@ -6,7 +6,7 @@ use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Stdio,
     thread,
     time::Duration,
 };
@@ -14,7 +14,7 @@ use std::{
 use super::{
     eventually,
     outbox::Outbox,
-    process::{Launch, Process, Signal},
+    process::{Launch, Process, Signal, clean},
     scratch,
 };
 
@@ -138,9 +138,9 @@ pub struct Finished {
     pub stderr: String,
 }
 
-/// Runs another command of walpost to its end, in an environment without its variables.
+/// Runs another command of walpost to its end.
 pub fn walpost(arguments: &[&str]) -> Finished {
-    let output = Command::new(program()).args(arguments).stdin(Stdio::null()).output().expect("the binary was built");
+    let output = clean(program()).args(arguments).stdin(Stdio::null()).output().expect("the binary was built");
     Finished {
         code: output.status.code().expect("nobody kills it"),
         stdout: String::from_utf8(output.stdout).expect("it prints UTF-8"),
