@@ -53,6 +53,7 @@ require_rust() {
 
 # --- Debian packages -------------------------------------------------------------------------------------------------
 
+APT_UPDATED=
 apt_install() { # PACKAGE...
   local become=()
   command -v apt-get >/dev/null || fail 2 "this machine has no apt; install what Debian calls: $*"
@@ -61,7 +62,8 @@ apt_install() { # PACKAGE...
     become=(sudo -n)
   fi
   say "installing $*"
-  "${become[@]}" apt-get update -q </dev/null >&2
+  [[ -n $APT_UPDATED ]] || "${become[@]}" apt-get update -q </dev/null >&2
+  APT_UPDATED=yes
   # Debian's PostgreSQL would create a cluster and start it as a service: a demo has no business doing that.
   local quiet=/etc/postgresql-common/createcluster.d/walpost-no-cluster.conf
   "${become[@]}" install -d /etc/postgresql-common/createcluster.d
@@ -125,7 +127,7 @@ fetched() { # NAME FUNCTION ARGUMENT...
 }
 
 fetch_kafka() { # FOLDER
-  mvn -q -B -Dstyle.color=never -f "$(dirname "${BASH_SOURCE[0]}")/kafka/pom.xml" -Dkafka.version="$KAFKA_VERSION" \
+  mvn -q -B -f "$(dirname "${BASH_SOURCE[0]}")/kafka/pom.xml" -Dkafka.version="$KAFKA_VERSION" \
     dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$1"
 }
 
@@ -143,7 +145,7 @@ fetch_postgres() { # FOLDER VERSION
     aarch64) machine=arm64v8 ;;
     *) fail 2 "there is no PostgreSQL artefact for $(uname -m): install PostgreSQL ${2%%.*} yourself" ;;
   esac
-  (cd "$1" && mvn -q -B -Dstyle.color=never dependency:unpack -DoutputDirectory="$1/jar" \
+  (cd "$1" && mvn -q -B dependency:unpack -DoutputDirectory="$1/jar" \
     -Dartifact="io.zonky.test.postgres:embedded-postgres-binaries-linux-$machine:$2")
   tar -xJf "$1"/jar/*.txz -C "$1"
   rm -rf "$1/jar"

@@ -18,4 +18,4 @@ fi
 require_rust
 provision build servers postgres 14 15 16 17 18
 export WALPOST_CACHE=$CACHE
-cargo test --profile ci "$@"
+cargo test --profile ci --no-fail-fast "$@"
