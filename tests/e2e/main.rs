@@ -2,5 +2,6 @@
 
 #![allow(unreachable_pub, reason = "a test binary exports nothing; `pub` marks what stories use of the support")]
 
+mod core;
 mod servers;
 mod support;
