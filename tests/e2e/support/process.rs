@@ -30,11 +30,10 @@ exec 3<&0
   while [ "$tries" -lt 50 ] && kill -0 "$child"; do tries=$((tries + 1)); sleep 0.1; done
   kill -KILL "$child"
 } >&- 2>/dev/null & watch=$!
-exec 3<&-
 echo "$child"
-exec >&-
+exec 3<&- >&- 2>/dev/null
 wait "$child"; status=$?
-kill "$watch" 2>/dev/null
+kill "$watch"
 exit "$status"
 "#;
 
