@@ -9,7 +9,7 @@ use std::{
 use secrecy::SecretString;
 
 use super::{
-    conninfo::{ConnInfo, LoadBalance, Target, TargetSession, TlsMode},
+    conninfo::{ConnInfo, Host, LoadBalance, Target, TargetSession, TlsMode},
     error::{Error, ErrorKind},
     refusal::Refusal,
     socket::{self, Address, Socket},
@@ -124,7 +124,11 @@ async fn visit<S: Session>(at: &ConnInfo, target: &Target, wanted: TargetSession
 
 fn resolving(target: &Target, limit: Duration) -> Error {
     let source = std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer within {} s", limit.as_secs()));
-    Error::Resolve { host: format!("{:?}", target.host), source }
+    let host = match &target.host {
+        Host::Tcp { name, .. } => name.clone(),
+        Host::Unix(directory) => directory.display().to_string(),
+    };
+    Error::Resolve { host, source }
 }
 
 async fn bounded<T>(
@@ -185,7 +189,11 @@ async fn log_in<S: Session>(at: &ConnInfo, address: &Address, password: Option<S
         },
         TlsMode::Prefer => match over_tls(at, address, password.clone()).await {
             Err(error) if is_refused_by_address(&error) || failed_in_handshake(&error) => {
-                plain().await.map_err(|_| error)
+                let session = plain().await;
+                if session.is_ok() {
+                    tracing::warn!(%error, "connected without TLS after TLS failed, as sslmode=prefer has it");
+                }
+                session.map_err(|_| error)
             }
             result => result,
         },

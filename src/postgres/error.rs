@@ -12,7 +12,6 @@ use super::{
 
 /// An error of either connection.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum Error {
     /// The name service does not know the host.
     #[error("host {host} does not resolve")]
@@ -71,11 +70,10 @@ pub enum Error {
         method: &'static str,
     },
     /// `channel_binding=require` was not met.
-    #[error("channel_binding=require, but {why}")]
-    ChannelBinding {
-        /// What is missing.
-        why: &'static str,
-    },
+    #[error(
+        "channel_binding=require, but the login is without it: it needs TLS, and scram-sha-256 both in pg_hba.conf and in the stored password"
+    )]
+    ChannelBinding,
     /// The server could not prove that it knows the password, or broke the exchange.
     #[error("the SCRAM exchange failed, the server may be an impostor")]
     Scram {
@@ -155,7 +153,7 @@ impl Error {
             | Error::Sql(_) => ErrorKind::Transient,
             Error::NoPassword { .. }
             | Error::AuthenticationMethod { .. }
-            | Error::ChannelBinding { .. }
+            | Error::ChannelBinding
             | Error::Scram { .. }
             | Error::Version { .. }
             | Error::Protocol { .. } => ErrorKind::Permanent,

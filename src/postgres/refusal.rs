@@ -28,12 +28,17 @@ pub enum Refusal {
         "a connection pooler seems to stand between walpost and PostgreSQL and carries no replication: use a direct address for replication"
     )]
     Pooler,
+    /// The same, for an SQL connection.
+    #[error(
+        "a connection pooler stands between walpost and PostgreSQL and does not take a setting of the connection string: leave it out (options, as a rule), or use a direct address"
+    )]
+    PoolerSetting,
     /// 28P01.
     #[error("PostgreSQL rejects the password of role {user}")]
     Password { user: String },
     /// 28000 from the host-based authentication.
     #[error(
-        "pg_hba.conf does not admit role {user} to database {database} from this address with this encryption: add a line such as \"hostssl {database} {user} <address> scram-sha-256\", then SELECT pg_reload_conf()"
+        "pg_hba.conf does not admit role {user} to database {database} from this address in this way: add a line such as \"hostssl {database} {user} <address> scram-sha-256\" and SELECT pg_reload_conf(), or connect as the server says"
     )]
     HostBasedAuthentication { user: String, database: String },
     /// Another 28000.
@@ -145,6 +150,7 @@ impl Refusal {
                 ErrorKind::Transient
             }
             Refusal::Pooler
+            | Refusal::PoolerSetting
             | Refusal::Password { .. }
             | Refusal::HostBasedAuthentication { .. }
             | Refusal::Login { .. }
@@ -176,7 +182,13 @@ fn login(server: &ServerError, user: &str, database: &str, replication: bool) ->
     let (user, database) = (user.to_owned(), database.to_owned());
     Some(match &*server.sqlstate {
         // "unsupported startup parameter", a message that only poolers have. Some send it as 08P01, some with no code.
-        _ if replication && server.message.contains("unsupported startup parameter") => Refusal::Pooler,
+        _ if server.message.contains("unsupported startup parameter") => {
+            if replication {
+                Refusal::Pooler
+            } else {
+                Refusal::PoolerSetting
+            }
+        }
         "28P01" => Refusal::Password { user },
         "28000" if server.is_from("ClientAuthentication") => Refusal::HostBasedAuthentication { user, database },
         "28000" => Refusal::Login { user },

@@ -157,10 +157,8 @@ impl Replication {
             unsuitable(format!("decodes with {} and not with pgoutput", plugin.unwrap_or_default()))
         } else if status.as_deref() == Some("lost") || reason.is_some() {
             Some(Refusal::SlotInvalidated { slot, reason })
-        } else if let Some(pid) = pid {
-            Some(Refusal::SlotInUse { slot, pid: pid.parse().ok() })
         } else {
-            None
+            pid.map(|pid| Refusal::SlotInUse { slot, pid: pid.parse().ok() })
         })
     }
 

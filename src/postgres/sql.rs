@@ -10,7 +10,6 @@ use std::{
 };
 
 use secrecy::{ExposeSecret, SecretString};
-use tokio::task::JoinHandle;
 use tokio_postgres::{
     Client, Config,
     config::{ChannelBinding, SslMode, SslNegotiation},
@@ -29,7 +28,6 @@ use super::{
 /// An SQL session. Dropping it ends the session.
 pub struct Sql {
     client: Client,
-    connection: JoinHandle<()>,
     reports: [(&'static str, Option<String>); 3],
     version: u32,
 }
@@ -54,12 +52,6 @@ impl Deref for Sql {
     }
 }
 
-impl Drop for Sql {
-    fn drop(&mut self) {
-        self.connection.abort();
-    }
-}
-
 impl Session for Sql {
     async fn open(socket: Socket, at: &ConnInfo, password: Option<SecretString>) -> Result<Sql, Error> {
         let mut config = Config::new();
@@ -74,25 +66,21 @@ impl Session for Sql {
         if let Some(options) = &at.options {
             config.options(&**options);
         }
-        let has_password = password.is_some();
         if let Some(password) = password {
             config.password(password.expose_secret());
         }
-        let (client, connection) = config.connect_raw(socket, Connected).await.map_err(|error| {
-            let missing = !has_password && is_about_the_password(&error);
-            let doing = Doing::Login { user: &at.user, database: &at.database, replication: false };
-            if missing { Error::NoPassword { user: at.user.clone() } } else { Error::from_sql(error, doing) }
-        })?;
+        let connected = config.connect_raw(socket, Connected).await;
+        let (client, connection) = connected.map_err(|error| login_error(error, at))?;
         let report = |name| (name, connection.parameter(name).map(str::to_owned));
         let reports = ["server_version", "in_hot_standby", "default_transaction_read_only"].map(report);
         let version = version_number(reports[0].1.as_deref())?;
-        // Its end shows in the client: every query fails with "connection closed".
-        let connection = tokio::spawn(async move {
+        // It ends with its client, with a goodbye; when it ends before, every query fails with "connection closed".
+        tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "SQL connection ended");
             }
         });
-        Ok(Sql { client, connection, reports, version })
+        Ok(Sql { client, reports, version })
     }
 
     fn reported(&self, parameter: &str) -> Option<&str> {
@@ -112,9 +100,14 @@ impl Session for Sql {
     async fn close(self) {}
 }
 
-/// Without a password in its configuration the client says so when the server asks for one.
-fn is_about_the_password(error: &tokio_postgres::Error) -> bool {
-    std::error::Error::source(error).is_some_and(|source| source.to_string() == "password missing")
+/// The client has no codes for what it finds wrong itself, only words.
+fn login_error(error: tokio_postgres::Error, at: &ConnInfo) -> Error {
+    let words = std::error::Error::source(&error).map(ToString::to_string);
+    match words.as_deref() {
+        Some("password missing") => Error::NoPassword { user: at.user.clone() },
+        Some("server did not use channel binding") => Error::ChannelBinding,
+        _ => Error::from_sql(error, Doing::Login { user: &at.user, database: &at.database, replication: false }),
+    }
 }
 
 /// "Connects" TLS over a socket that has it already, or is to do without.

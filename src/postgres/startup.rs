@@ -106,7 +106,7 @@ impl Login<'_> {
 
     fn accept_unbound(&self) -> Result<(), Error> {
         if self.at.channel_binding == ChannelBinding::Require && !self.bound {
-            return Err(Error::ChannelBinding { why: "the server does not ask for SCRAM-SHA-256-PLUS" });
+            return Err(Error::ChannelBinding);
         }
         Ok(())
     }
@@ -130,7 +130,7 @@ impl Login<'_> {
                 (sasl::SCRAM_SHA_256_PLUS, sasl::ChannelBinding::tls_server_end_point(hash))
             }
             _ if self.at.channel_binding == ChannelBinding::Require => {
-                return Err(Error::ChannelBinding { why: "the connection is without TLS or the server without it" });
+                return Err(Error::ChannelBinding);
             }
             // Tells the server that we could have bound, so that it notices when its offer was stripped on the way.
             Some(_) if offers(sasl::SCRAM_SHA_256) => (sasl::SCRAM_SHA_256, sasl::ChannelBinding::unrequested()),

@@ -33,7 +33,8 @@ impl Stream {
     }
 
     /// Waits until something was read and gives the number of bytes; what is queued is written meanwhile. Without `read`
-    /// it writes what is queued and never ends. Cancel safe.
+    /// it writes what is queued and never ends. Cancel safe. Frames may be here already, from the first call on: take
+    /// them before waiting for more.
     pub async fn progress(&mut self, read: bool) -> Result<usize, Error> {
         self.wire.progress(read).await
     }

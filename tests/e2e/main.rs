@@ -3,5 +3,6 @@
 #![allow(unreachable_pub, reason = "a test binary exports nothing; `pub` marks what stories use of the support")]
 
 mod core;
+mod connection;
 mod servers;
 mod support;

@@ -121,7 +121,7 @@ async fn required_channel_binding_accepts_nothing_less() {
     for asked in [request(0, b""), request(3, b""), request(5, &[0; 4]), request(10, b"SCRAM-SHA-256\0\0")] {
         let (task, mut server, _) = login("user=u channel_binding=require", Some("secret")).await;
         server.write_all(&asked).await.unwrap();
-        assert!(matches!(task.await.unwrap(), Err(Error::ChannelBinding { .. })), "{asked:?}");
+        assert!(matches!(task.await.unwrap(), Err(Error::ChannelBinding)), "{asked:?}");
         let mut sent = Vec::new();
         server.read_to_end(&mut sent).await.unwrap();
         assert!(sent.is_empty(), "{sent:?}");
