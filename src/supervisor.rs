@@ -12,6 +12,7 @@ use crate::{
     config::Config,
     postgres::ErrorKind,
     session::{self, End, Error},
+    sink::kafka::{self, BatchBytes},
     status::{State, Status},
 };
 
@@ -23,11 +24,15 @@ const BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// Streams until asked to stop, or until trouble that another session would meet again.
 pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<bool>) -> Result<End, Error> {
     let mut backoff = Backoff::new();
+    let mut batches = BatchBytes::of(config);
     loop {
         let before = status.now().confirmed;
-        let session = select_stop(session::run(config, status, stop.clone()), &mut stop, status).await;
+        let session = select_stop(session::run(config, batches, status, stop.clone()), &mut stop, status).await;
         if status.now().confirmed != before {
             backoff = Backoff::new();
+        }
+        if let Err(Error::Kafka(kafka::Error::BatchTooLarge { .. })) = session {
+            batches = batches.smaller();
         }
         let pause = match session {
             Ok(end @ (End::Drained | End::GraceOver { .. })) => return Ok(end),

@@ -176,9 +176,7 @@ impl Ledger {
     }
 
     fn advance(&mut self) {
-        while let Some(commit) = self.commits.front()
-            && commit.after <= self.first
-        {
+        while let Some(commit) = self.commits.front().filter(|commit| commit.after <= self.first) {
             assert!(commit.end_lsn >= self.confirmed, "the confirmed position would go back");
             self.confirmed = commit.end_lsn;
             self.completed.extend(commit.time);

@@ -25,7 +25,7 @@ use crate::{
         replication::{Replication, StartRequest},
         stream::Stream,
     },
-    sink::kafka::{self, Kafka},
+    sink::kafka::{self, BatchBytes, Kafka},
     status::{ServerSample, State, Status, seconds_since, unix_us},
 };
 
@@ -103,7 +103,12 @@ struct Published {
 }
 
 /// Connects, streams, and returns when asked to stop or when the database shuts down.
-pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<bool>) -> Result<End, Error> {
+pub async fn run(
+    config: &Config,
+    batches: BatchBytes,
+    status: &Status,
+    mut stop: watch::Receiver<bool>,
+) -> Result<End, Error> {
     let mut connection = Replication::connect(&config.database).await?;
     let identity = connection.identify_system().await?;
     let slot = Slot::read(&mut connection, &config.slot, &identity.database).await?;
@@ -111,7 +116,7 @@ pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<boo
         Some(timeout) => config.status_interval.min(timeout / 3),
         None => config.status_interval,
     };
-    let kafka = Kafka::new(config)?;
+    let kafka = Kafka::new(config, batches)?;
     let start = slot.confirmed;
     let publications = [config.publication.as_str()];
     let stream = connection

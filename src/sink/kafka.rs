@@ -38,6 +38,8 @@ pub enum Error {
          (route.unknown_topic_timeout says how long to wait)"
     )]
     UnknownTopic { event: Box<Undelivered>, waited: Duration, timeout: Duration },
+    #[error("kafka refused a batch of {records} records for its size (the largest is {event}); smaller batches follow")]
+    BatchTooLarge { event: Box<Undelivered>, records: usize },
     #[error("kafka principal {principal} lacks the right {right}, its events are kept until it is given: {reason}")]
     Unauthorized { principal: String, right: String, reason: String },
     #[error("topic {topic} could not be created: {reason}")]
@@ -75,7 +77,11 @@ impl Error {
             Error::Rejected { .. } | Error::NewProducer(_) => true,
             Error::CreateTopic { rejected, .. } => *rejected,
             Error::UnknownTopic { waited, timeout, .. } => waited >= timeout,
-            Error::Unauthorized { .. } | Error::Fatal { .. } | Error::Failed { .. } | Error::Events(_) => false,
+            Error::BatchTooLarge { .. }
+            | Error::Unauthorized { .. }
+            | Error::Fatal { .. }
+            | Error::Failed { .. }
+            | Error::Events(_) => false,
         }
     }
 }
@@ -91,6 +97,27 @@ pub struct Kafka {
     held: Option<Held>,
     rules: Rules,
     last_error: Option<String>,
+}
+
+/// Most bytes of a batch, `batch.size`.
+///
+/// Brokers limit the batch, not the record, and the limit is a topic's own, which not everybody may read. So a batch
+/// that is refused for its size is sent again in smaller ones, until it goes through or the refused batch is one
+/// record: then that record is the culprit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchBytes(usize);
+
+impl BatchBytes {
+    /// As the configuration has it, or librdkafka's default.
+    pub fn of(config: &Config) -> BatchBytes {
+        BatchBytes(config.kafka.get("batch.size").and_then(|bytes| bytes.parse().ok()).unwrap_or(1_000_000))
+    }
+
+    /// A quarter; below 16 KiB, every record by itself.
+    #[must_use]
+    pub fn smaller(self) -> BatchBytes {
+        BatchBytes(if self.0 < 64 << 10 { 1 } else { self.0 / 4 })
+    }
 }
 
 /// A topic that records went to.
@@ -112,8 +139,9 @@ struct Rules {
 }
 
 impl Kafka {
-    pub fn new(config: &Config) -> Result<Kafka, Error> {
-        let properties = properties(config);
+    pub fn new(config: &Config, batches: BatchBytes) -> Result<Kafka, Error> {
+        let mut properties = properties(config);
+        properties.insert("batch.size".to_owned(), batches.0.to_string());
         let producer = Producer::new(properties.iter().map(|(name, value)| (name.as_str(), value.as_str())))?;
         Ok(Kafka {
             producer,
@@ -225,6 +253,7 @@ impl Kafka {
                 id: record.headers.get("id").unwrap_or_default(),
                 position: &record.position.text(),
                 size: record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len),
+                records: 1,
             };
             self.rules.undelivered(&failure, Duration::ZERO)
         })
@@ -284,6 +313,9 @@ impl Rules {
             Code::ClusterAuthorizationFailed => self.fatal(failure.code, failure.text),
             Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition => {
                 Error::UnknownTopic { event: event(), waited: unknown_for, timeout: self.unknown_topic_timeout }
+            }
+            Code::MessageSizeTooLarge | Code::MessageBatchTooLarge if failure.records > 1 => {
+                Error::BatchTooLarge { event: event(), records: failure.records }
             }
             Code::MessageSizeTooLarge | Code::MessageBatchTooLarge => {
                 let limit = format!(

@@ -75,6 +75,8 @@ pub(super) struct Failure<'a> {
     pub(super) position: &'a [u8],
     /// Key and value, in bytes.
     pub(super) size: usize,
+    /// Records that failed with it: Kafka answers for a whole batch. This is the largest.
+    pub(super) records: usize,
 }
 
 /// A property that librdkafka refuses, or a client that it cannot make.
@@ -259,6 +261,7 @@ impl OwnedEvent {
                 RD_KAFKA_EVENT_DR => {
                     // All messages of one report are of one topic as a rule: remember the last.
                     let mut last = TopicId(0);
+                    let mut failed: Option<Failure<'_>> = None;
                     while let Some(message) = rd_kafka_event_message_next(event).as_ref() {
                         if message.err == rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
                             if topics.get(last.0).is_none_or(|topic| topic.as_ptr() != message.rkt) {
@@ -267,10 +270,13 @@ impl OwnedEvent {
                             }
                             each(Event::Delivered(ticket(message._private), last))?;
                         } else {
-                            each(Event::Failed(failure(message)))?;
+                            let failure = failure(message);
+                            let records = failed.map_or(1, |earlier| earlier.records + 1);
+                            let largest = failed.filter(|earlier| earlier.size > failure.size).unwrap_or(failure);
+                            failed = Some(Failure { records, ..largest });
                         }
                     }
-                    Ok(())
+                    failed.map_or(Ok(()), |failure| each(Event::Failed(failure)))
                 }
                 RD_KAFKA_EVENT_ERROR => each(Event::Error {
                     code: rd_kafka_event_error(event).into(),
@@ -308,6 +314,7 @@ unsafe fn failure(message: &rd_kafka_message_t) -> Failure<'_> {
             id: header(message, c"id"),
             position: header(message, c"position"),
             size: message.len + message.key_len,
+            records: 1,
         }
     }
 }
