@@ -6,12 +6,10 @@
 //! [`supervisor`] the one place that starts it again.
 
 pub mod bench;
-pub mod cli;
-pub mod config;
-pub mod http;
 pub mod check;
 pub mod cli;
 pub mod config;
+pub mod http;
 pub mod kafka;
 pub mod pipeline;
 pub mod postgres;

@@ -5,8 +5,8 @@
 //! [`Flags`](crate::config::Flags) into its `Args` and calls [`Config::load`](crate::config::Config::load) with what it
 //! needs. What a command answers goes to standard output through [`output`]; logs and errors go to standard error.
 
-mod bench;
 mod ask;
+mod bench;
 mod check;
 mod completions;
 mod config;

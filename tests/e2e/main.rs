@@ -2,7 +2,7 @@
 
 #![allow(unreachable_pub, reason = "a test binary exports nothing; `pub` marks what stories use of the support")]
 
-mod core;
 mod connection;
+mod core;
 mod servers;
 mod support;

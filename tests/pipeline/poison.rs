@@ -30,8 +30,10 @@ fn row_but<'a>(column: &str, cell: Cell<'a>) -> Vec<Column<'a>> {
 
 #[track_caller]
 fn reason(column: &str, cell: Cell<'_>) -> Reason {
-    let outbox =
-        Outbox { topic: "${region}.${aggregate_type}".parse().unwrap(), ..outbox::walpost("walpost", "outbox") };
+    let outbox = Outbox {
+        topic: "${region}.${aggregate_type}".parse().expect("the template is sound"),
+        ..outbox::walpost("walpost", "outbox")
+    };
     poison(outbox, &row_but(column, cell)).reason
 }
 

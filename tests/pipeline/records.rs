@@ -46,7 +46,7 @@ fn payload<'a>(oid: u32, value: Cell<'a>) -> Vec<Column<'a>> {
 fn headers(json: &str) -> Vec<(String, String)> {
     let sent = walpost(&row_with(&[("payload", oid::JSONB, Cell::Null), ("headers", oid::JSONB, text(json))]));
     let fixed = ["id", "aggregate_type", "position"].len();
-    let as_text = |value: &[u8]| String::from_utf8(value.to_vec()).unwrap();
+    let as_text = |value: &[u8]| String::from_utf8(value.to_vec()).expect("UTF-8");
     sent.headers[fixed..].iter().map(|(name, value)| (name.clone(), as_text(value))).collect()
 }
 

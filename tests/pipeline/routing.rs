@@ -20,7 +20,7 @@ fn row<'a>(destination: Cell<'a>) -> [Column<'a>; 6] {
 }
 
 fn routed(template: &str) -> Outbox {
-    Outbox { topic: template.parse().unwrap(), ..outbox::walpost("walpost", "outbox") }
+    Outbox { topic: template.parse().expect("the template is sound"), ..outbox::walpost("walpost", "outbox") }
 }
 
 #[test]
