@@ -331,7 +331,8 @@ impl Layout {
                 (text, _) => (text, None),
             },
         };
-        let kafka_time = time.map(|time| time.unix_ms()).filter(|ms| *ms >= 0);
+        // Kafka has no time before 1970, and librdkafka takes 0 for now.
+        let kafka_time = time.map(|time| time.unix_ms()).filter(|ms| *ms > 0);
         let (timestamp_ms, timestamp_replaced) = match self.timestamp {
             Timestamp::Commit => (commit_time.unix_ms(), false),
             Timestamp::Column => (kafka_time.unwrap_or(commit_time.unix_ms()), kafka_time.is_none()),
