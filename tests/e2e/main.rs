@@ -4,5 +4,7 @@
 
 mod connection;
 mod core;
+mod records;
 mod servers;
 mod support;
+mod versions;

@@ -20,6 +20,7 @@ pub mod process;
 pub mod records;
 pub mod scratch;
 pub mod session;
+pub mod streamed;
 pub mod topics;
 pub mod verify;
 #[allow(dead_code, reason = "the first stories take only part of it")]
