@@ -23,19 +23,19 @@ pub async fn fill(site: &Site, shape: Shape) -> anyhow::Result<()> {
     // An order as an application might write it, filled up to the size asked for with text that compresses as text does.
     let fill = format!(
         "DO $$ BEGIN
-            FOR first IN 1..{events} BY {rows_per_transaction} LOOP
+            FOR low IN 1..{events} BY {rows_per_transaction} LOOP
                 INSERT INTO {table} (aggregate_type, aggregate_id, event_type, payload)
                 SELECT 'order', 'order-' || g::bigint * 7919 % 1000,
                     (ARRAY['OrderPlaced', 'OrderPaid', 'OrderShipped'])[1 + g % 3],
                     o || jsonb_build_object('note', left(note, greatest({bytes} - length(o::text) - 12, 0)))
-                FROM generate_series(first, least(first + {rows_per_transaction} - 1, {events})) g,
+                FROM generate_series(low, least(low + {rows_per_transaction} - 1, {events})) g,
                     LATERAL (SELECT jsonb_build_object(
                         'customer', jsonb_build_object('id', g % 5000,
                             'name', (ARRAY['Ana Pereira', 'Jon Smith', 'Li Wei', 'Olu Ade'])[1 + g % 4]),
                         'items', jsonb_build_array(jsonb_build_object('sku', 'SKU-' || g::bigint * 31 % 9000,
                             'quantity', 1 + g % 4, 'price', round(g::bigint * 37 % 10000 / 100.0, 2))),
                         'total', round(g::bigint * 37 % 40000 / 100.0, 2), 'currency', 'EUR')) made (o),
-                    LATERAL (SELECT md5(g::text) || md5((g + 1)::text) || repeat('gift wrap, ', 1 + {bytes} / 11)) text (note)
+                    LATERAL (SELECT md5(g::text) || md5((g + 1)::text) || repeat('gift wrap, ', 1 + {bytes} / 11)) padding (note)
                 ORDER BY g;
                 COMMIT;
             END LOOP;

@@ -66,13 +66,17 @@ pub struct Report {
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     id: u128,
+    /// Its place in the schedule.
+    due: Instant,
     /// Just before the INSERT.
     at: Instant,
-    late: bool,
 }
 
 /// The id of a record, and when the consumer had it.
 type Arrival = (Option<u128>, Instant);
+
+/// A commit that is sent later than this behind its schedule is counted.
+const LATE: Duration = Duration::from_millis(10);
 
 /// Measures. `flags` are the user's, for the child.
 pub async fn latency(site: &mut Site, config: &Config, flags: &Flags, plan: Plan) -> anyhow::Result<Report> {
@@ -111,7 +115,7 @@ pub async fn latency(site: &mut Site, config: &Config, flags: &Flags, plan: Plan
     received.iter().for_each(|(id, _)| comparison.record(*id));
     let counted_from = begun + Duration::from_secs(plan.warm_seconds.into());
     let counted: Vec<Sent> =
-        keyed.into_iter().flat_map(|(_, sent)| sent).filter(|sent| sent.at >= counted_from).collect();
+        keyed.into_iter().flat_map(|(_, sent)| sent).filter(|sent| sent.due >= counted_from).collect();
     let milliseconds = latencies(&counted, &received);
     let cpu = (usage.cpu - usage_before.cpu).as_secs_f64();
     Ok(Report {
@@ -127,7 +131,7 @@ pub async fn latency(site: &mut Site, config: &Config, flags: &Flags, plan: Plan
         max_ms: percentile(&milliseconds, 1.0),
         cpu_seconds_per_million: cpu * 1e6 / events as f64,
         peak_rss_mib: usage.resident_bytes_max as f64 / (1024.0 * 1024.0),
-        late: counted.iter().filter(|sent| sent.late).count(),
+        late: counted.iter().filter(|sent| sent.at - sent.due > LATE).count(),
         verdict: comparison.verdict(),
     })
 }
@@ -162,7 +166,6 @@ async fn streams(site: &Site, child: &mut Child, slot: &str) -> anyhow::Result<(
 
 /// One connection's part of the commits: each with its own place in the schedule.
 async fn write(database: &ConnInfo, table: &str, number: u32, begun: Instant, plan: Plan) -> anyhow::Result<Vec<Sent>> {
-    const LATE: Duration = Duration::from_millis(10);
     let sql = sql::connect(database).await?;
     sql.batch_execute("SET synchronous_commit = on").await?;
     let insert = format!(
@@ -180,7 +183,7 @@ async fn write(database: &ConnInfo, table: &str, number: u32, begun: Instant, pl
         let text = format!("00000000-0000-0000-{:04x}-{:012x}", place >> 48, place & 0xFFFF_FFFF_FFFF);
         let at = Instant::now();
         sql.execute(&insert, &[&text, &key(number), &payload]).await.context("an event cannot be committed")?;
-        sent.push(Sent { id, at, late: at - due > LATE });
+        sent.push(Sent { id, due, at });
     }
     Ok(sent)
 }
@@ -242,7 +245,7 @@ mod tests {
     fn the_first_arrival_of_a_counted_event_is_what_counts() {
         let begun = Instant::now();
         let after = |milliseconds| begun + Duration::from_millis(milliseconds);
-        let sent = [Sent { id: 1, at: begun, late: false }, Sent { id: 2, at: after(10), late: false }];
+        let sent = [(1, begun), (2, after(10))].map(|(id, at)| Sent { id, due: begun, at });
         let received =
             [(Some(2), after(13)), (Some(7), after(14)), (Some(1), after(5)), (Some(1), after(50)), (None, begun)];
         assert_eq!(latencies(&sent, &received), [3.0, 5.0]);

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Answers of Kafka's admin interface, and slots that are still held, are not awaited longer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One trial's things on the servers.
 pub struct Site {
@@ -133,7 +133,9 @@ impl Site {
         let topic = format!("{}-{suffix}", self.name.replace('_', "-"));
         self.topics.push(topic.clone());
         let new = NewTopic::new(&topic, partitions, TopicReplication::Fixed(BROKER_DEFAULT));
-        let made = self.admin()?.create_topics([&new], &admin_options()).await?;
+        let made = self.admin()?.create_topics([&new], &admin_options()).await;
+        let made =
+            made.with_context(|| format!("topic {topic} cannot be made; does Kafka answer at {}?", self.brokers()))?;
         match made.into_iter().next() {
             Some(Err((_, code))) => bail!("topic {topic} cannot be made: {code}"),
             Some(Ok(_)) | None => Ok(topic),
@@ -196,6 +198,10 @@ impl Site {
             return Ok(());
         }
         bail!("not everything of the trial could be removed; what is left:\n  {}", left.join("\n  "))
+    }
+
+    fn brokers(&self) -> &str {
+        self.kafka.get("bootstrap.servers").unwrap_or_default()
     }
 
     fn admin(&self) -> anyhow::Result<AdminClient<DefaultClientContext>> {
