@@ -11,6 +11,8 @@ mod poison;
 mod records;
 mod relations;
 mod routing;
+#[path = "../support/sample.rs"]
+mod sample;
 mod stream;
 mod times;
 mod total;
