@@ -135,8 +135,8 @@ fn next_token(text: &str) -> &str {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let end = if text.starts_with("--") {
         text.find('\n')
-    } else if text.starts_with('\'') {
-        text[1..].find('\'').map(|end| end + 2)
+    } else if let Some(inside) = text.strip_prefix('\'') {
+        inside.find('\'').map(|end| end + 2)
     } else if text.starts_with("$walpost$") {
         Some("$walpost$".len())
     } else if text.starts_with(word) {

@@ -6,5 +6,6 @@ mod connection;
 mod core;
 mod records;
 mod servers;
+mod setup;
 mod support;
 mod versions;
