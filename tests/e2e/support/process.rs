@@ -113,7 +113,8 @@ impl Process {
 
     pub fn signal(&self, signal: Signal) {
         assert!(self.exit_code().is_none(), "{} has ended before it could get a signal\n{}", self.name, self.log());
-        run("kill", [OsStr::new("-s"), OsStr::new(signal.name()), OsStr::new(&self.pid.to_string())]);
+        // The shell's own: not every machine has a program of this name.
+        run("sh", ["-c", r#"kill -s "$1" "$2""#, "kill", signal.name(), &self.pid.to_string()]);
     }
 
     /// The exit code, 128 + n after signal n, when it has ended.
