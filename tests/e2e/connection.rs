@@ -151,6 +151,9 @@ fn each_tls_mode_holds_what_it_promises_for_both_kinds_of_connection() {
         let renamed = by_name.replace("localhost", "elsewhere.example hostaddr=127.0.0.1");
         let error = connect(way, &renamed).expect_err("the name counts, not the address");
         assert!(error.to_string().contains("127.0.0.1, localhost, not for elsewhere.example"), "{error}");
+        // From PostgreSQL 17 on TLS may begin without asking.
+        let direct = format!("{by_name} sslnegotiation=direct");
+        assert!(connect(way, &direct).expect("it speaks TLS at once"), "{way:?}");
     }
 }
 
