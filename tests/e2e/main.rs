@@ -2,10 +2,16 @@
 
 #![allow(unreachable_pub, reason = "a test binary exports nothing; `pub` marks what stories use of the support")]
 
+mod blocked;
+mod broker;
 mod connection;
 mod core;
+mod crash;
+mod database;
 mod records;
 mod servers;
 mod setup;
+mod shutdown;
+mod standby;
 mod support;
 mod versions;

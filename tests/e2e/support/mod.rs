@@ -13,10 +13,12 @@ use std::{
 };
 
 pub mod certificates;
+pub mod delivery;
 pub mod kafka;
 pub mod outbox;
 pub mod postgres;
 pub mod process;
+pub mod proxy;
 pub mod records;
 pub mod scratch;
 pub mod session;

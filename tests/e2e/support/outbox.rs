@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, Ordering},
@@ -9,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use super::{eventually, kafka::Kafka, postgres::Database, session::Session};
+use super::{eventually, kafka::Kafka, postgres::Database, scratch, session::Session};
 
 /// What a committed row is to become.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -208,6 +209,21 @@ impl Writer<'_> {
         for n in first..first + u64::from(transactions) * u64::from(rows) {
             made.push(self.next("bulk", &format!("w{writer}-{}", n % u64::from(aggregates)), padding));
         }
+        self.outbox.list().append(&mut made);
+    }
+
+    /// Commits many events of aggregate type `bulk` by one COPY.
+    pub fn copy(&mut self, rows: u32, aggregates: u32) {
+        let key = |n: u32| format!("c{}-{}", self.number, n % aggregates);
+        let keys: Vec<String> = (0..rows).map(key).collect();
+        let mut made: Vec<Event> = keys.iter().map(|key| self.next("bulk", key, 0)).collect();
+        let line = |Event { id, key, value, .. }: &Event| format!("{id}\tbulk\t{key}\thappened\t{value}\n");
+        let file = scratch::folder("copy").join("rows");
+        fs::write(&file, made.iter().map(line).collect::<String>()).expect("the folder is ours");
+        self.session.run(&format!(
+            "COPY walpost.outbox (id, aggregate_type, aggregate_id, event_type, payload) FROM '{}'",
+            file.display()
+        ));
         self.outbox.list().append(&mut made);
     }
 

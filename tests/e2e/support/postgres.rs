@@ -159,7 +159,8 @@ impl Postgres {
         self.try_session(database).unwrap_or_else(|error| panic!("{error}\n{}", tail(&self.log_path())))
     }
 
-    fn try_session(&self, database: &str) -> Result<Session, tokio_postgres::Error> {
+    /// The same, where the server may be away.
+    pub fn try_session(&self, database: &str) -> Result<Session, tokio_postgres::Error> {
         let mut config = Config::new();
         config.host_path(&self.folder).port(self.port).user("postgres").dbname(database).application_name("e2e");
         Session::open(&config)

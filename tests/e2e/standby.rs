@@ -1,0 +1,94 @@
+//! Two processes on one slot: one streams, the other waits for it; and never a synchronous standby.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{
+    eventually,
+    kafka::Kafka,
+    outbox::{Bulk, Outbox},
+    postgres::{MAIN, Postgres},
+    walpost::Walpost,
+};
+
+const WITHIN: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_second_process_takes_over_when_the_first_is_killed() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::create(&database);
+    let kafka = Kafka::shared();
+    kafka.create_topic(&outbox.topic("bulk"), 1, &[]);
+    let configuration = outbox.configuration(kafka, "");
+    let mut writer = outbox.writer();
+    let first = Walpost::start(&configuration);
+    let holder = first.streams(&outbox, WITHIN);
+    let second = Walpost::start(&configuration);
+    let waits = format!("standby: slot {} is in use (held by server process {holder}); waiting for it", outbox.slot());
+    eventually(WITHIN, "the second says what it waits for", || second.log().contains(&waits).then_some(()));
+    writer.bulk(Bulk { transactions: 100, rows: 10, aggregates: 7, padding: 50 });
+    outbox.drained(WITHIN);
+    assert_eq!(outbox.walsender(), Some(holder));
+
+    writer.bulk(Bulk { transactions: 20_000, rows: 1, aggregates: 7, padding: 50 });
+    first.kill();
+    let killed = Instant::now();
+    let taken_over = eventually(WITHIN, "the second takes over", || outbox.walsender().filter(|pid| *pid != holder));
+    let took = killed.elapsed();
+    println!("taken over after {took:?}");
+    assert!(took < Duration::from_secs(5), "about a second on a quiet machine: {took:?}");
+    outbox.delivered(kafka, &["bulk"], WITHIN).assert_complete();
+    assert_eq!(outbox.walsender(), Some(taken_over));
+    assert_eq!(second.log().matches("standby: slot").count(), 1, "it says so once");
+
+    // And back: a clean stop hands over without a duplicate.
+    let third = Walpost::start(&configuration);
+    eventually(WITHIN, "the third waits", || third.log().contains("standby: slot").then_some(()));
+    assert_eq!(second.terminate(WITHIN), 0);
+    third.streams(&outbox, WITHIN);
+    writer.one("bulk", "last");
+    outbox.delivered(kafka, &["bulk"], WITHIN).assert_complete();
+    assert_eq!(third.terminate(WITHIN), 0);
+}
+
+#[test]
+fn a_standby_that_is_asked_to_stop_stops_at_once() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::create(&database);
+    let configuration = outbox.configuration(Kafka::shared(), "");
+    let first = Walpost::start(&configuration);
+    let holder = first.streams(&outbox, WITHIN);
+    let second = Walpost::start(&configuration);
+    eventually(WITHIN, "the second waits", || second.log().contains("standby: slot").then_some(()));
+    assert_eq!(second.terminate(Duration::from_secs(5)), 0);
+    assert_eq!(outbox.walsender(), Some(holder));
+}
+
+#[test]
+fn commits_of_the_application_never_wait_for_kafka() {
+    // The tests' own commits are not to wait either, while the server still counts its standbys.
+    let server = Postgres::start(MAIN, &["synchronous_standby_names=*", "synchronous_commit=local"]);
+    let database = server.database();
+    let outbox = Outbox::create(&database);
+    let kafka = Kafka::shared();
+    kafka.create_topic(&outbox.topic("order"), 1, &[]);
+    let configuration = outbox.configuration(kafka, "");
+    let walpost = Walpost::start(&configuration);
+    assert_eq!(walpost.wait_exit(WITHIN), 1);
+    let log = walpost.log();
+    assert!(log.contains("the server counts walpost as a synchronous standby (sync)"), "{log}");
+    assert!(log.contains("synchronous_standby_names"), "{log}");
+
+    // A list of others' names makes walpost asynchronous.
+    let session = server.session("postgres");
+    session.run("ALTER SYSTEM SET synchronous_standby_names = 'replica'");
+    session.run("SELECT pg_reload_conf()");
+    eventually(WITHIN, "the setting is in force", || {
+        let names = server.session("postgres").value("SHOW synchronous_standby_names");
+        (names.as_deref() == Some("replica")).then_some(())
+    });
+    let walpost = Walpost::start(&configuration);
+    outbox.writer().one("order", "o-1");
+    outbox.delivered(kafka, &["order"], WITHIN).assert_exactly_once();
+    outbox.drained(WITHIN);
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}

@@ -1,0 +1,145 @@
+//! A TCP link that breaks on command: by a reset, or by swallowing everything without a word.
+
+use std::{net::TcpListener, thread, time::Duration};
+
+use socket2::SockRef;
+use tokio::{
+    io::copy_bidirectional,
+    net::TcpStream,
+    runtime::Builder,
+    sync::{oneshot, watch},
+    task::JoinSet,
+};
+
+use super::scratch;
+
+/// Forwards connections to a loopback port; dropping it ends them.
+pub struct Proxy {
+    port: u16,
+    link: watch::Sender<Link>,
+    _until_dropped: oneshot::Sender<()>,
+}
+
+/// Connections remember the counts of their birth.
+#[derive(Clone, Copy, Debug, Default)]
+struct Link {
+    resets: u32,
+    losses: u32,
+    holed: bool,
+}
+
+impl Proxy {
+    pub fn to(target: u16) -> Proxy {
+        let port = scratch::port();
+        let listener = TcpListener::bind(("127.0.0.1", port)).expect("the port is free");
+        listener.set_nonblocking(true).expect("a listener can be");
+        let (link, state) = watch::channel(Link::default());
+        let (until_dropped, dropped) = oneshot::channel();
+        thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
+            runtime.block_on(async {
+                tokio::select! {
+                    () = accept(listener, target, state) => {}
+                    _ = dropped => {}
+                }
+            });
+        });
+        Proxy { port, link, _until_dropped: until_dropped }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Both ends of every connection get a reset.
+    pub fn reset(&self) {
+        self.link.send_modify(|link| link.resets += 1);
+    }
+
+    /// From here on nothing comes through, and nobody is told: no end, no reset. New connections are taken and lead
+    /// nowhere until the link is whole again.
+    pub fn swallow(&self) {
+        self.link.send_modify(|link| {
+            link.losses += 1;
+            link.holed = true;
+        });
+    }
+
+    /// The link is whole for new connections; those that it swallowed stay lost.
+    pub fn heal(&self) {
+        self.link.send_modify(|link| link.holed = false);
+    }
+}
+
+async fn accept(listener: TcpListener, target: u16, state: watch::Receiver<Link>) {
+    let listener = tokio::net::TcpListener::from_std(listener).expect("it does not block");
+    let mut connections = JoinSet::new();
+    loop {
+        let (client, _) = listener.accept().await.expect("a loopback listener accepts");
+        connections.spawn(carry(client, target, state.clone()));
+    }
+}
+
+async fn carry(mut client: TcpStream, target: u16, mut state: watch::Receiver<Link>) {
+    const ALIVE: &str = "the proxy outlives its connections";
+    let birth = *state.wait_for(|link| !link.holed).await.expect(ALIVE);
+    let Ok(mut server) = TcpStream::connect(("127.0.0.1", target)).await else { return };
+    for end in [&client, &server] {
+        end.set_nodelay(true).expect("it is TCP");
+    }
+    tokio::select! {
+        _ = copy_bidirectional(&mut client, &mut server) => return,
+        _ = state.wait_for(|link| link.resets > birth.resets || link.losses > birth.losses) => {}
+    }
+    if state.borrow().losses > birth.losses {
+        // Both sockets stay open, unread.
+        std::future::pending::<()>().await;
+    }
+    for end in [&client, &server] {
+        SockRef::from(end).set_linger(Some(Duration::ZERO)).expect("it is TCP");
+    }
+}
+
+mod tests {
+    use std::{
+        io::{ErrorKind, Read, Write},
+        net::{TcpListener, TcpStream},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_link_carries_resets_and_swallows() {
+        let server = TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
+        let proxy = Proxy::to(server.local_addr().expect("it is bound").port());
+        let connect = || {
+            let client = TcpStream::connect(("127.0.0.1", proxy.port())).expect("the proxy listens");
+            client.set_read_timeout(Some(Duration::from_millis(300))).expect("it is not zero");
+            client
+        };
+        let mut word = [0; 4];
+
+        let mut client = connect();
+        let (mut peer, _) = server.accept().expect("the proxy connects");
+        client.write_all(b"ping").expect("it is connected");
+        peer.read_exact(&mut word).expect("it is carried");
+        proxy.reset();
+        let broken = peer.read_exact(&mut word).expect_err("it is broken");
+        assert_eq!(broken.kind(), ErrorKind::ConnectionReset);
+
+        let mut client = connect();
+        let (mut peer, _) = server.accept().expect("the proxy connects");
+        peer.write_all(b"pong").expect("it is connected");
+        client.read_exact(&mut word).expect("it is carried");
+        proxy.swallow();
+        peer.write_all(b"lost").expect("nobody told this end");
+        assert_eq!(client.read_exact(&mut word).expect_err("nothing comes").kind(), ErrorKind::WouldBlock);
+        let mut late = connect();
+        late.write_all(b"late").expect("the proxy took it");
+        proxy.heal();
+        let (mut peer, _) = server.accept().expect("the proxy connects");
+        peer.read_exact(&mut word).expect("it is carried");
+        assert_eq!(&word, b"late");
+        assert_eq!(client.read_exact(&mut word).expect_err("it stays lost").kind(), ErrorKind::WouldBlock);
+    }
+}
