@@ -25,8 +25,26 @@ fn main() {
     divan::main();
 }
 
-/// The frames of [`EVENTS`] events in walpost's own table, in transactions of so many rows.
-fn frames(rows_a_transaction: usize) -> Vec<Vec<u8>> {
+/// Frames side by side, as a read buffer holds them.
+struct Stream {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Stream {
+    fn push(&mut self, message: &[u8]) {
+        self.bytes.extend(encode::xlog_data(START, START, message));
+        self.ends.push(self.bytes.len());
+    }
+
+    fn frames(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = [0].into_iter().chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end])
+    }
+}
+
+/// [`EVENTS`] events in walpost's own table, in transactions of so many rows.
+fn stream(rows_a_transaction: usize) -> Stream {
     let columns = [
         ("id", oid::UUID),
         ("seq", oid::INT8),
@@ -55,28 +73,32 @@ fn frames(rows_a_transaction: usize) -> Vec<Vec<u8>> {
         text("2026-01-31 08:15:00.250013+00"),
         text("731"),
     ];
+    let insert = encode::insert(1, &row);
+    let mut stream = Stream { bytes: Vec::new(), ends: Vec::new() };
+    stream.push(&encode::relation(1, "walpost", "outbox", &columns));
     let mut lsn = START;
-    let mut frames = vec![encode::xlog_data(lsn, lsn, &encode::relation(1, "walpost", "outbox", &columns))];
     for _ in 0..EVENTS / rows_a_transaction {
         let end_lsn = lsn + 0x30;
-        frames.push(encode::xlog_data(lsn, lsn, &encode::begin(lsn, 823_162_500_250_000, 731)));
-        frames.extend((0..rows_a_transaction).map(|_| encode::xlog_data(lsn, lsn, &encode::insert(1, &row))));
-        frames.push(encode::xlog_data(lsn, lsn, &encode::commit(lsn, end_lsn, 823_162_500_250_000)));
+        stream.push(&encode::begin(lsn, 823_162_500_250_000, 731));
+        (0..rows_a_transaction).for_each(|_| stream.push(&insert));
+        stream.push(&encode::commit(lsn, end_lsn, 823_162_500_250_000));
         lsn = end_lsn;
     }
-    frames
+    stream
 }
 
 /// Frames to records with five headers, acknowledged a transaction at a time.
 #[divan::bench(args = [1, 100])]
 fn bytes_to_records(bencher: Bencher<'_, '_>, rows_a_transaction: usize) {
-    let frames = frames(rows_a_transaction);
-    let bytes: usize = frames.iter().map(Vec::len).sum();
+    let stream = stream(rows_a_transaction);
     let pipeline = || Pipeline::new(vec![outbox::walpost("walpost", "outbox")], OnUpdate::Ignore, Lsn(START), LIMITS);
-    bencher.counter(BytesCount::new(bytes)).counter(ItemsCount::new(EVENTS)).with_inputs(pipeline).bench_local_refs(
-        |pipeline| {
+    bencher
+        .counter(BytesCount::new(stream.bytes.len()))
+        .counter(ItemsCount::new(EVENTS))
+        .with_inputs(pipeline)
+        .bench_local_refs(|pipeline| {
             let mut in_flight = Vec::with_capacity(rows_a_transaction);
-            for frame in &frames {
+            for frame in stream.frames() {
                 match pipeline.step(frame) {
                     Ok(Output::Record(record)) => in_flight.push(black_box(&record).ticket),
                     Ok(Output::None) => {}
@@ -89,8 +111,7 @@ fn bytes_to_records(bencher: Bencher<'_, '_>, rows_a_transaction: usize) {
             }
             assert_eq!(pipeline.counters().events, [EVENTS as u64]);
             assert!(pipeline.ledger().is_idle());
-        },
-    );
+        });
 }
 
 /// The ledger's share: a thousand records in flight, acknowledged in order.
