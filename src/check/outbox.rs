@@ -104,12 +104,7 @@ pub(super) mod tests {
     pub(in crate::check) fn default_table() -> Table {
         let names = ["id", "seq", "aggregate_type", "aggregate_id", "event_type", "payload", "headers", "destination"];
         let more = ["idempotency_key", "occurred_at", "txid"];
-        let column = |name: &&str| Column {
-            name: (*name).to_owned(),
-            type_name: "text".to_owned(),
-            not_null: false,
-            generated: false,
-        };
+        let column = |name: &&str| Column { name: (*name).to_owned(), generated: false };
         Table {
             oid: 16_400,
             kind: Kind::Plain,

@@ -222,7 +222,6 @@ mod tests {
 
     fn entry(schema: &str, table: &str) -> Published {
         Published {
-            oid: 16_400,
             schema: schema.to_owned(),
             table: table.to_owned(),
             row_filter: None,

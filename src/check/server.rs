@@ -191,7 +191,6 @@ pub(super) mod tests {
                 superuser: false,
                 create_role: false,
                 create_in_database: false,
-                bypasses_row_security: false,
                 reads_all_stats: true,
             },
         }

@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use rdkafka::{
-    admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifier},
+    admin::{AdminClient, AdminOptions, ConfigResource, OwnedResourceSpecifier, ResourceSpecifier},
     consumer::BaseConsumer,
-    error::{KafkaError, RDKafkaErrorCode as Code},
+    error::KafkaError,
 };
 
 use super::{
@@ -86,29 +86,30 @@ impl Kafka {
         resources.extend(names.iter().map(|name| ResourceSpecifier::Topic(name)));
         let options = AdminOptions::new().request_timeout(Some(timeout));
         let described = admin.describe_configs(&resources, &options).await.map_err(text)?;
-        let mut denied = None;
-        for (index, resource) in described.into_iter().enumerate() {
-            match (resource, index) {
-                (Ok(resource), 0) => {
+        for resource in described {
+            let resource = resource.map_err(|code| KafkaError::AdminOp(code).to_string())?;
+            // What may not be described comes back without an error and without entries.
+            if resource.entries.is_empty() {
+                return Err("the right DescribeConfigs is missing".to_owned());
+            }
+            match &resource.specifier {
+                OwnedResourceSpecifier::Broker(_) => {
                     self.auto_create = setting(&resource, "auto.create.topics.enable");
                     self.message_bytes_max = setting(&resource, "message.max.bytes");
                 }
-                (Ok(resource), index) => {
-                    let topic = self.topics.get_mut(&names[index - 1]).expect("the names are those of the topics");
-                    topic.message_bytes_max = setting(&resource, "max.message.bytes");
-                    topic.in_sync_min = setting(&resource, "min.insync.replicas");
+                OwnedResourceSpecifier::Topic(name) => {
+                    if let Some(topic) = self.topics.get_mut(name) {
+                        topic.message_bytes_max = setting(&resource, "max.message.bytes");
+                        topic.in_sync_min = setting(&resource, "min.insync.replicas");
+                    }
                 }
-                (Err(code), _) => denied = Some(reason(code)),
+                OwnedResourceSpecifier::Group(_) => {}
             }
         }
-        denied.map_or(Ok(()), Err)
+        Ok(())
     }
 }
 
 fn setting<T: std::str::FromStr>(resource: &ConfigResource, name: &str) -> Option<T> {
     resource.get(name)?.value.as_ref()?.parse().ok()
-}
-
-fn reason(code: Code) -> String {
-    KafkaError::AdminOp(code).to_string()
 }

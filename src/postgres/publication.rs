@@ -20,7 +20,6 @@ pub struct Publication {
 /// One table of a publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
-    pub oid: u32,
     pub schema: String,
     pub table: String,
     /// The `WHERE` of it, from PostgreSQL 15 on.
@@ -50,14 +49,14 @@ impl Publication {
         let tables = client
             .query(
                 &format!(
-                    "select c.oid, t.schemaname::text, t.tablename::text, {details},
+                    "select t.schemaname::text, t.tablename::text, {details},
                             c.relreplident = 'f' or exists (
                                 select from pg_index i where i.indrelid = c.oid and i.indisvalid
                                 and (c.relreplident = 'd' and i.indisprimary or c.relreplident = 'i' and i.indisreplident))
                      from pg_publication_tables t
                      join pg_namespace n on n.nspname = t.schemaname
                      join pg_class c on c.relnamespace = n.oid and c.relname = t.tablename
-                     where t.pubname = $1 order by 2, 3"
+                     where t.pubname = $1 order by 1, 2"
                 ),
                 &[&name],
             )
@@ -74,12 +73,11 @@ impl Publication {
                 .iter()
                 .map(|row| {
                     Ok(Published {
-                        oid: row.try_get(0)?,
-                        schema: row.try_get(1)?,
-                        table: row.try_get(2)?,
-                        row_filter: row.try_get(3)?,
-                        columns: row.try_get(4)?,
-                        has_replica_identity: row.try_get(5)?,
+                        schema: row.try_get(0)?,
+                        table: row.try_get(1)?,
+                        row_filter: row.try_get(2)?,
+                        columns: row.try_get(3)?,
+                        has_replica_identity: row.try_get(4)?,
                     })
                 })
                 .collect::<Result<_, Error>>()?,

@@ -34,8 +34,6 @@ pub struct Role {
     pub create_role: bool,
     /// May make schemas and publications in this database.
     pub create_in_database: bool,
-    /// Is subject to row security wherever it is forced.
-    pub bypasses_row_security: bool,
     pub reads_all_stats: bool,
 }
 
@@ -58,7 +56,6 @@ impl Server {
                         current_setting('idle_replication_slot_timeout', true) as idle_timeout,
                         r.rolname::text as role,
                         r.rolsuper, r.rolcreaterole,
-                        r.rolbypassrls or r.rolsuper as bypasses_row_security,
                         has_database_privilege(current_database(), 'CREATE') as create_in_database,
                         pg_has_role('pg_read_all_stats', 'USAGE') as reads_all_stats
                  from pg_roles r where r.rolname = current_user",
@@ -84,7 +81,6 @@ impl Server {
                 superuser: row.try_get("rolsuper")?,
                 create_role: row.try_get("rolcreaterole")?,
                 create_in_database: row.try_get("create_in_database")?,
-                bypasses_row_security: row.try_get("bypasses_row_security")?,
                 reads_all_stats: row.try_get("reads_all_stats")?,
             },
         })

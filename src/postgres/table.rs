@@ -36,18 +36,11 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
     pub name: String,
-    /// `format_type`: `character varying(20)`.
-    pub type_name: String,
-    pub not_null: bool,
     /// Generated columns are not in the log unless a publication of PostgreSQL 18 asks for it.
     pub generated: bool,
 }
 
 impl Table {
-    pub fn has_column(&self, name: &str) -> bool {
-        self.columns.iter().any(|column| column.name == name)
-    }
-
     /// None where there is no such table, or none that we may see.
     pub async fn read(client: &Client, schema: &str, name: &str) -> Result<Option<Table>, Error> {
         let Some(row) = client
@@ -76,7 +69,7 @@ impl Table {
         let oid: u32 = row.try_get("oid")?;
         let columns = client
             .query(
-                "select attname::text, format_type(atttypid, atttypmod), attnotnull, attgenerated <> ''
+                "select attname::text, attgenerated <> ''
                  from pg_attribute where attrelid = $1 and attnum > 0 and not attisdropped order by attnum",
                 &[&oid],
             )
@@ -91,14 +84,7 @@ impl Table {
             logged: row.try_get("logged")?,
             columns: columns
                 .iter()
-                .map(|row| {
-                    Ok(Column {
-                        name: row.try_get(0)?,
-                        type_name: row.try_get(1)?,
-                        not_null: row.try_get(2)?,
-                        generated: row.try_get(3)?,
-                    })
-                })
+                .map(|row| Ok(Column { name: row.try_get(0)?, generated: row.try_get(1)? }))
                 .collect::<Result<_, Error>>()?,
             owned: row.try_get("owned")?,
             may_select: row.try_get("may_select")?,

@@ -329,7 +329,6 @@ fn faults(config: &Config, facts: &Facts, outboxes: &[(&Outbox, &OutboxFacts)]) 
 
 fn added(outbox: &Outbox, table: &Table) -> Published {
     Published {
-        oid: table.oid,
         schema: outbox.name.schema.clone(),
         table: outbox.name.table.clone(),
         row_filter: None,

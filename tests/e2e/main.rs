@@ -4,6 +4,7 @@
 
 mod blocked;
 mod broker;
+mod check;
 mod connection;
 mod core;
 mod crash;
@@ -14,4 +15,5 @@ mod setup;
 mod shutdown;
 mod standby;
 mod support;
+mod tail;
 mod versions;
