@@ -5,6 +5,8 @@
 mod blocked;
 mod broker;
 mod check;
+mod blocked;
+mod broker;
 mod connection;
 mod core;
 mod crash;
