@@ -22,6 +22,7 @@ use crate::{
     },
     postgres::{
         self,
+        quote::{ident, qualified},
         replication::{Replication, StartRequest},
         stream::Stream,
     },
@@ -295,11 +296,17 @@ impl Session<'_> {
             return Err(Error::SynchronousStandby { state });
         }
         for Outbox { name, .. } in &self.config.outboxes {
-            if !sample.published.contains(name) {
-                let publication = &self.config.publication;
+            let (publication, table) = (ident(&self.config.publication), qualified(&name.schema, &name.table));
+            if sample.by_partition.contains(name) {
                 tracing::error!(
-                    "outbox {name} is not in publication {publication:?}: its events are not streamed; \
-                     ALTER PUBLICATION {publication} ADD TABLE {name}, then send what was inserted meanwhile"
+                    "publication {publication} does not publish outbox {table} through its root: its events are not \
+                     streamed; ALTER PUBLICATION {publication} SET (publish_via_partition_root = true), then send what was \
+                     inserted meanwhile"
+                );
+            } else if !sample.published.contains(name) {
+                tracing::error!(
+                    "outbox {table} is not in publication {publication}: its events are not streamed; \
+                     ALTER PUBLICATION {publication} ADD TABLE {table}, then send what was inserted meanwhile"
                 );
             }
         }

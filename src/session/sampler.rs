@@ -35,6 +35,8 @@ pub(super) struct Sample {
     pub(super) sync_state: Option<String>,
     /// The outboxes that the publication has.
     pub(super) published: Vec<TableName>,
+    /// Partitioned outboxes whose rows the publication would give the names of their partitions.
+    pub(super) by_partition: Vec<TableName>,
 }
 
 /// A task that looks; it ends with its owner.
@@ -105,6 +107,11 @@ impl Look {
                 "WITH published AS ( \
                    SELECT schemaname::text, tablename::text FROM pg_catalog.pg_publication_tables \
                    WHERE pubname = $2 AND tablename = ANY ($3) \
+                 ), by_partition AS ( \
+                   SELECT nspname::text AS schema, relname::text AS name FROM pg_catalog.pg_class \
+                   JOIN pg_catalog.pg_namespace n ON n.oid = relnamespace \
+                   WHERE relkind = 'p' AND relname = ANY ($3) \
+                   AND EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = $2 AND NOT pubviaroot) \
                  ), log AS ( \
                    SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_receive_lsn() \
                      ELSE pg_catalog.pg_current_wal_lsn() END AS lsn \
@@ -112,7 +119,8 @@ impl Look {
                  SELECT log.lsn::text, slot.confirmed_flush_lsn::text, \
                    greatest(log.lsn - slot.restart_lsn, 0)::bigint, slot.safe_wal_size, \
                    (SELECT sync_state FROM pg_catalog.pg_stat_replication WHERE pid = slot.active_pid), \
-                   ARRAY(SELECT schemaname FROM published), ARRAY(SELECT tablename FROM published) \
+                   ARRAY(SELECT schemaname FROM published), ARRAY(SELECT tablename FROM published), \
+                   ARRAY(SELECT schema FROM by_partition), ARRAY(SELECT name FROM by_partition) \
                  FROM log, pg_catalog.pg_replication_slots slot WHERE slot.slot_name = $1",
                 &[&self.slot, &self.publication, &tables],
             )
@@ -121,14 +129,18 @@ impl Look {
             let text: Option<String> = row.get(column);
             text.and_then(|text| text.parse::<Lsn>().ok()).unwrap_or_default()
         };
-        let (schemas, tables): (Vec<String>, Vec<String>) = (row.get(5), row.get(6));
+        let tables = |schemas: usize, names: usize| {
+            let (schemas, names): (Vec<String>, Vec<String>) = (row.get(schemas), row.get(names));
+            std::iter::zip(schemas, names).map(|(schema, table)| TableName { schema, table }).collect()
+        };
         Ok(Sample {
             wal: lsn(0),
             confirmed: lsn(1),
             retained_bytes: row.get::<_, Option<i64>>(2).unwrap_or(0).unsigned_abs(),
             safe_bytes: row.get::<_, Option<i64>>(3).map(|bytes| u64::try_from(bytes).unwrap_or(0)),
             sync_state: row.get(4),
-            published: std::iter::zip(schemas, tables).map(|(schema, table)| TableName { schema, table }).collect(),
+            published: tables(5, 6),
+            by_partition: tables(7, 8),
         })
     }
 }

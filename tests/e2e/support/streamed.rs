@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use super::{
+    eventually,
     kafka::Kafka,
     outbox::Outbox,
     records::{Isolation, Record},
@@ -42,10 +43,13 @@ pub fn all(topics: &[&str]) -> Vec<Record> {
     records
 }
 
-/// Runs until walpost halts by itself, with exit code 1; gives what it printed.
+/// Runs until walpost halts by itself, with exit code 1, and lets go of the slot; gives what it printed.
 pub fn halted(outbox: &Outbox<'_>, more: &str) -> String {
     let walpost = Walpost::start(&quick(outbox, more));
     assert_eq!(walpost.wait_exit(WITHIN), 1);
+    let session = outbox.database.session();
+    let active = format!("SELECT active FROM pg_replication_slots WHERE slot_name = '{}'", outbox.slot());
+    eventually(WITHIN, "the slot is free", || (session.get::<String>(&active) == "f").then_some(()));
     walpost.log()
 }
 
