@@ -2,10 +2,7 @@
 
 use anyhow::Context;
 
-use crate::trial::{
-    comparison::{Comparison, uuid},
-    site::Site,
-};
+use crate::trial::site::Site;
 
 /// How much, and in which transactions.
 #[derive(Clone, Copy, Debug)]
@@ -44,19 +41,6 @@ pub async fn fill(site: &Site, shape: Shape) -> anyhow::Result<()> {
     site.sql().batch_execute("SET synchronous_commit = off").await?;
     site.sql().batch_execute(&fill).await.context("the backlog cannot be written")?;
     Ok(())
-}
-
-/// What a consumer must get.
-pub async fn committed(site: &Site) -> anyhow::Result<Comparison> {
-    let rows = format!("SELECT id::text, aggregate_id FROM {} ORDER BY seq", site.table());
-    let rows = site.sql().query(&rows, &[]).await?;
-    let mut events = Vec::with_capacity(rows.len());
-    for row in &rows {
-        let id =
-            uuid(row.try_get::<_, &str>(0)?.as_bytes()).context("PostgreSQL prints uuids as hexadecimal digits")?;
-        events.push((id, row.try_get::<_, &str>(1)?));
-    }
-    Ok(Comparison::new(events))
 }
 
 /// A record as walpost would send it, for a producer that has nothing else to do.

@@ -13,8 +13,8 @@ use crate::{
     config::{Config, Flags},
     trial::{
         child::{Child, Launch},
-        comparison::{Verdict, uuid},
-        reader::{Reader, header},
+        comparison::Verdict,
+        reader::{Reader, event_id},
         site::Site,
     },
 };
@@ -179,14 +179,14 @@ async fn arrived(child: &mut Child, reader: &Reader, events: u64, begun: Instant
 }
 
 async fn compare(site: &Site, reader: &Reader) -> anyhow::Result<Verdict> {
-    let mut comparison = backlog::committed(site).await?;
+    let mut comparison = site.committed().await?;
     let records = reader.count()?;
     let mut moved = Instant::now();
     let mut read = 0;
     while read < records {
         match reader.next(Duration::ZERO)? {
             Some(record) => {
-                comparison.record(header(&record, "id").and_then(uuid));
+                comparison.record(event_id(&record));
                 read += 1;
                 moved = Instant::now();
             }

@@ -5,11 +5,6 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -23,8 +18,8 @@ use crate::{
     postgres::{conninfo::ConnInfo, sql},
     trial::{
         child::{Child, Launch},
-        comparison::{Comparison, Verdict, uuid},
-        reader::{Reader, header},
+        comparison::{Comparison, Verdict},
+        reader::{Reader, Received},
         site::Site,
     },
 };
@@ -72,9 +67,6 @@ struct Sent {
     at: Instant,
 }
 
-/// The id of a record, and when the consumer had it.
-type Arrival = (Option<u128>, Instant);
-
 /// A commit that is sent later than this behind its schedule is counted.
 const LATE: Duration = Duration::from_millis(10);
 
@@ -86,8 +78,8 @@ pub async fn latency(site: &mut Site, config: &Config, flags: &Flags, plan: Plan
     let table = site.table();
     let launch = Launch { slot: &slot, publication: site.name(), table: &table, topic: &topic, log_level: "warn" };
     let mut child = Child::start(flags, &launch)?;
-    streams(site, &mut child, &slot).await?;
-    let consumer = Consumer::start(Reader::new(site.kafka(), &topic, plan.partitions)?);
+    site.streams(&mut child, &slot).await?;
+    let mut consumer = Reader::new(site.kafka(), &topic, plan.partitions)?.follow();
 
     tracing::info!("{} commits a second for {} s", plan.rate, plan.warm_seconds + plan.seconds);
     let usage_before = child.usage()?;
@@ -102,17 +94,21 @@ pub async fn latency(site: &mut Site, config: &Config, flags: &Flags, plan: Plan
         sent.push(written.context("a writer failed")??);
     }
     let events: usize = sent.iter().map(|(_, sent)| sent.len()).sum();
-    let received = consumer.finish(events, WITHIN).await?;
+    let mut received: Vec<Received> = Vec::with_capacity(events);
+    consumer.collect(&mut received, events, WITHIN).await?;
     let usage = child.usage()?;
     let status = child.stop(WITHIN).await?;
     if !status.success() {
         bail!("walpost did not stop cleanly: {status}");
     }
+    // Duplicates come last.
+    let records = Reader::new(site.kafka(), &topic, plan.partitions)?.count()?;
+    consumer.collect(&mut received, records as usize, WITHIN).await?;
 
     let keyed: Vec<(String, Vec<Sent>)> = sent.into_iter().map(|(number, sent)| (key(number), sent)).collect();
     let committed = keyed.iter().flat_map(|(key, sent)| sent.iter().map(|sent| (sent.id, key.as_str())));
     let mut comparison = Comparison::new(committed);
-    received.iter().for_each(|(id, _)| comparison.record(*id));
+    received.iter().for_each(|record| comparison.record(record.id));
     let counted_from = begun + Duration::from_secs(plan.warm_seconds.into());
     let counted: Vec<Sent> =
         keyed.into_iter().flat_map(|(_, sent)| sent).filter(|sent| sent.due >= counted_from).collect();
@@ -137,9 +133,9 @@ pub async fn latency(site: &mut Site, config: &Config, flags: &Flags, plan: Plan
 }
 
 /// Milliseconds from each event's sending to its first arrival, in rising order.
-fn latencies(sent: &[Sent], received: &[Arrival]) -> Vec<f64> {
+fn latencies(sent: &[Sent], received: &[Received]) -> Vec<f64> {
     let mut arrivals = HashMap::with_capacity(received.len());
-    for (id, at) in received {
+    for Received { id, at, .. } in received {
         if let Some(id) = id {
             arrivals.entry(*id).or_insert(*at);
         }
@@ -148,20 +144,6 @@ fn latencies(sent: &[Sent], received: &[Arrival]) -> Vec<f64> {
         sent.iter().filter_map(|sent| Some((*arrivals.get(&sent.id)? - sent.at).as_secs_f64() * 1000.0)).collect();
     milliseconds.sort_by(f64::total_cmp);
     milliseconds
-}
-
-/// Waits until walpost streams from the slot.
-async fn streams(site: &Site, child: &mut Child, slot: &str) -> anyhow::Result<()> {
-    let until = Instant::now() + Duration::from_secs(30);
-    let active = "SELECT active FROM pg_catalog.pg_replication_slots WHERE slot_name = $1";
-    while !site.sql().query_one(active, &[&slot]).await?.try_get::<_, bool>(0)? {
-        child.check()?;
-        if Instant::now() > until {
-            bail!("walpost does not stream from slot {slot}");
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    Ok(())
 }
 
 /// One connection's part of the commits: each with its own place in the schedule.
@@ -193,50 +175,6 @@ fn key(connection: u32) -> String {
     format!("order-{connection}")
 }
 
-/// Reads in a thread of its own, so that no record waits for the writers.
-struct Consumer {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<anyhow::Result<Vec<Arrival>>>>,
-    count: Arc<AtomicUsize>,
-}
-
-impl Consumer {
-    fn start(reader: Reader) -> Consumer {
-        let stop = Arc::new(AtomicBool::new(false));
-        let count = Arc::new(AtomicUsize::new(0));
-        let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&count));
-        let thread = thread::spawn(move || {
-            let mut received = Vec::new();
-            while !stopped.load(Ordering::Relaxed) {
-                if let Some(record) = reader.next(Duration::from_millis(100))? {
-                    let at = Instant::now();
-                    received.push((header(&record, "id").and_then(uuid), at));
-                    counted.store(received.len(), Ordering::Relaxed);
-                }
-            }
-            Ok(received)
-        });
-        Consumer { stop, thread: Some(thread), count }
-    }
-
-    /// Waits for as many records, but no longer than `within`, then gives what came.
-    async fn finish(mut self, events: usize, within: Duration) -> anyhow::Result<Vec<Arrival>> {
-        let until = Instant::now() + within;
-        let thread = self.thread.take().expect("taken here only");
-        while self.count.load(Ordering::Relaxed) < events && Instant::now() < until && !thread.is_finished() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        self.stop.store(true, Ordering::Relaxed);
-        thread.join().expect("the reader does not panic")
-    }
-}
-
-impl Drop for Consumer {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,8 +184,15 @@ mod tests {
         let begun = Instant::now();
         let after = |milliseconds| begun + Duration::from_millis(milliseconds);
         let sent = [(1, begun), (2, after(10))].map(|(id, at)| Sent { id, due: begun, at });
-        let received =
-            [(Some(2), after(13)), (Some(7), after(14)), (Some(1), after(5)), (Some(1), after(50)), (None, begun)];
+        let received = [(2, after(13)), (7, after(14)), (1, after(5)), (1, after(50))].map(|(id, at)| Received {
+            at,
+            id: Some(id),
+            key: Vec::new(),
+            event_type: Vec::new(),
+            value: Vec::new(),
+            partition: 0,
+            offset: 0,
+        });
         assert_eq!(latencies(&sent, &received), [3.0, 5.0]);
     }
 }

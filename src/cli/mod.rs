@@ -10,6 +10,7 @@ mod bench;
 mod check;
 mod completions;
 mod config;
+mod demo;
 pub mod logging;
 pub mod output;
 mod printable;
@@ -60,6 +61,7 @@ pub enum Command {
     Tail(tail::Args),
     Teardown(teardown::Args),
     Config(config::Args),
+    Demo(demo::Args),
     Bench(bench::Args),
     Completions(completions::Args),
 }
@@ -87,6 +89,7 @@ pub async fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Tail(args) => tail::run(args).await,
         Command::Teardown(args) => teardown::run(args).await,
         Command::Config(args) => config::run(args).await,
+        Command::Demo(args) => demo::run(args).await,
         Command::Bench(args) => bench::run(args).await,
         Command::Completions(args) => completions::run(args).await,
     }

@@ -113,7 +113,7 @@ impl Tail {
 }
 
 /// Trouble that passes by itself, or that is about a group that is never joined.
-fn passes(error: &KafkaError) -> bool {
+pub(crate) fn passes(error: &KafkaError) -> bool {
     match error.rdkafka_error_code() {
         Some(
             Code::BrokerTransportFailure

@@ -54,6 +54,10 @@ impl Child {
         Ok(Child { process: command.spawn().context("walpost cannot be started")? })
     }
 
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Fails when it has ended.
     pub fn check(&mut self) -> anyhow::Result<()> {
         match self.process.try_wait()? {

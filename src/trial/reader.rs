@@ -1,15 +1,24 @@
 //! The consumer of a trial's topic: all partitions, from the first record on.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, anyhow};
 use rdkafka::{
     ClientConfig, Message, Offset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer},
-    error::KafkaError,
     message::{BorrowedMessage, Headers},
-    types::RDKafkaErrorCode,
 };
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::comparison::uuid;
+use crate::kafka::tail::passes;
 
 /// Kafka's answers are not awaited longer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -23,10 +32,7 @@ pub struct Reader {
 impl Reader {
     /// The topic exists already.
     pub fn new(kafka: &ClientConfig, topic: &str, partitions: i32) -> anyhow::Result<Reader> {
-        let mut config = kafka.clone();
-        // The group is only named, never joined.
-        config.set("group.id", topic).set("enable.auto.commit", "false").set("auto.offset.reset", "earliest");
-        let consumer: BaseConsumer = config.create().context("the consumer cannot be made")?;
+        let consumer: BaseConsumer = kafka.create().context("the consumer cannot be made")?;
         let mut assignment = TopicPartitionList::new();
         for partition in 0..partitions {
             assignment.add_partition_offset(topic, partition, Offset::Beginning)?;
@@ -41,7 +47,7 @@ impl Reader {
             None => Ok(None),
             Some(Ok(message)) => Ok(Some(message)),
             // librdkafka goes on by itself, and a topic that was just made is not known everywhere at once.
-            Some(Err(KafkaError::MessageConsumption(code))) if is_passing(code) => Ok(None),
+            Some(Err(error)) if passes(&error) => Ok(None),
             Some(Err(error)) => Err(anyhow!(error).context(format!("topic {} cannot be read", self.topic))),
         }
     }
@@ -55,20 +61,101 @@ impl Reader {
         }
         Ok(records)
     }
+
+    /// Reads in a thread of its own from now on, so that no record waits for what else goes on.
+    pub fn follow(self) -> Follower {
+        const POLL: Duration = Duration::from_millis(100);
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        // Unbounded: a trial has only as many records as it made events.
+        let (sender, records) = unbounded_channel();
+        thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                let next = self.next(POLL).map(|message| message.map(|message| Received::new(&message)));
+                let Some(received) = next.transpose() else { continue };
+                let failed = received.is_err();
+                if sender.send(received).is_err() || failed {
+                    return;
+                }
+            }
+        });
+        Follower { stop, records }
+    }
 }
 
-fn is_passing(code: RDKafkaErrorCode) -> bool {
-    matches!(
-        code,
-        RDKafkaErrorCode::BrokerTransportFailure
-            | RDKafkaErrorCode::AllBrokersDown
-            | RDKafkaErrorCode::UnknownTopicOrPartition
-            | RDKafkaErrorCode::UnknownTopic
-            | RDKafkaErrorCode::UnknownPartition
-    )
+/// A record as the consumer saw it.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// When the consumer had it.
+    pub at: Instant,
+    /// Of the event, where the header is one.
+    pub id: Option<u128>,
+    pub key: Vec<u8>,
+    pub event_type: Vec<u8>,
+    pub value: Vec<u8>,
+    pub partition: i32,
+    pub offset: i64,
+}
+
+impl Received {
+    fn new(message: &BorrowedMessage<'_>) -> Received {
+        Received {
+            at: Instant::now(),
+            id: event_id(message),
+            key: message.key().unwrap_or_default().to_vec(),
+            event_type: header(message, "event_type").unwrap_or_default().to_vec(),
+            value: message.payload().unwrap_or_default().to_vec(),
+            partition: message.partition(),
+            offset: message.offset(),
+        }
+    }
+}
+
+/// A [`Reader`] at work; dropping it ends it.
+pub struct Follower {
+    stop: Arc<AtomicBool>,
+    records: UnboundedReceiver<anyhow::Result<Received>>,
+}
+
+impl Follower {
+    /// The next record. Cancel safe.
+    pub async fn next(&mut self) -> anyhow::Result<Received> {
+        self.records.recv().await.context("the consumer has failed")?
+    }
+
+    /// The next record, if it is there.
+    pub fn at_hand(&mut self) -> Option<anyhow::Result<Received>> {
+        self.records.try_recv().ok()
+    }
+
+    /// Receives until there are so many, but no longer than `within`.
+    pub async fn collect(
+        &mut self,
+        received: &mut Vec<Received>,
+        count: usize,
+        within: Duration,
+    ) -> anyhow::Result<()> {
+        let until = tokio::time::Instant::now() + within;
+        while received.len() < count {
+            let Ok(record) = tokio::time::timeout_at(until, self.next()).await else { break };
+            received.push(record?);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The id that the record's header carries.
+pub fn event_id(message: &BorrowedMessage<'_>) -> Option<u128> {
+    header(message, "id").and_then(uuid)
 }
 
 /// The value of a record's first header of this name.
-pub fn header<'m>(message: &'m BorrowedMessage<'_>, name: &str) -> Option<&'m [u8]> {
+fn header<'m>(message: &'m BorrowedMessage<'_>, name: &str) -> Option<&'m [u8]> {
     message.headers()?.iter().find(|header| header.key == name)?.value
 }

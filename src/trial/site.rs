@@ -13,11 +13,17 @@ use rdkafka::{
     types::RDKafkaErrorCode,
 };
 
-use super::nonce;
+use super::{
+    child::Child,
+    comparison::{Comparison, uuid},
+    nonce,
+};
 use crate::{
     config::Config,
+    kafka::client,
     postgres::{
         conninfo::ConnInfo,
+        schema::{Names, Variant},
         sql::{self, Sql},
     },
 };
@@ -45,15 +51,11 @@ impl Site {
         if level != "logical" {
             bail!("wal_level is {level}; ALTER SYSTEM SET wal_level = logical, then restart PostgreSQL");
         }
-        let mut kafka = ClientConfig::new();
-        kafka.set("client.id", format!("walpost-{purpose}"));
-        kafka.extend(config.kafka.iter().map(|(name, value)| (name.to_owned(), value.to_owned())));
-        kafka.set("bootstrap.servers", &config.brokers);
         warn_of_leftovers(&sql, purpose).await?;
         let name = format!("walpost_{purpose}_{:08x}", nonce() as u32);
         let site = Site {
             database: config.database.clone(),
-            kafka,
+            kafka: client::consumer_properties(config),
             sql,
             backend_pid,
             name,
@@ -70,21 +72,9 @@ impl Site {
     }
 
     async fn make_schema(&self) -> anyhow::Result<()> {
-        let (name, table) = (&self.name, self.table());
-        let statements = [
-            format!("CREATE SCHEMA {name}"),
-            format!(
-                "CREATE TABLE {table} (
-                    id uuid PRIMARY KEY DEFAULT gen_random_uuid(), seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
-                    aggregate_type text NOT NULL, aggregate_id text, event_type text NOT NULL, payload jsonb, headers jsonb,
-                    destination text, idempotency_key text UNIQUE,
-                    occurred_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-                    txid xid8 NOT NULL DEFAULT pg_current_xact_id())"
-            ),
-            format!("CREATE PUBLICATION {name} FOR TABLE {table} WITH (publish = 'insert')"),
-        ];
-        for statement in statements {
-            self.sql.batch_execute(&statement).await.context("the trial's schema cannot be made")?;
+        let names = Names { schema: self.name.clone(), table: "outbox".to_owned(), publication: self.name.clone() };
+        for sql in [names.outbox(Variant::Plain), names.enqueue(Variant::Plain), names.publication()] {
+            self.sql.batch_execute(&sql).await.context("the trial's schema cannot be made")?;
         }
         Ok(())
     }
@@ -104,7 +94,7 @@ impl Site {
         format!("{}.outbox", self.name)
     }
 
-    /// Properties of any client of this Kafka.
+    /// Properties of a client of this Kafka.
     pub fn kafka(&self) -> &ClientConfig {
         &self.kafka
     }
@@ -140,6 +130,33 @@ impl Site {
             Some(Err((_, code))) => bail!("topic {topic} cannot be made: {code}"),
             Some(Ok(_)) | None => Ok(topic),
         }
+    }
+
+    /// Waits until walpost streams from the slot.
+    pub async fn streams(&self, child: &mut Child, slot: &str) -> anyhow::Result<()> {
+        let until = Instant::now() + PATIENCE * 3;
+        let active = "SELECT active FROM pg_catalog.pg_replication_slots WHERE slot_name = $1";
+        while !self.sql.query_one(active, &[&slot]).await?.try_get::<_, bool>(0)? {
+            child.check()?;
+            if Instant::now() > until {
+                bail!("walpost does not stream from slot {slot}");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// What a consumer must get: the outbox's rows. Their order is that of the commits for each key that only one
+    /// session writes.
+    pub async fn committed(&self) -> anyhow::Result<Comparison> {
+        let rows = format!("SELECT id::text, aggregate_id FROM {} ORDER BY seq", self.table());
+        let rows = self.sql.query(&rows, &[]).await?;
+        let mut events = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let id = uuid(row.try_get::<_, &str>(0)?.as_bytes()).context("PostgreSQL prints uuids as digits")?;
+            events.push((id, row.try_get::<_, &str>(1)?));
+        }
+        Ok(Comparison::new(events))
     }
 
     /// Drops a slot once its last reader is gone.
