@@ -167,9 +167,8 @@ impl World {
 
     fn statement(&mut self, story: &mut Story) {
         let now_us = self.now.as_micros() as i64;
-        if self.postgres.statement(now_us, &mut self.random, story) == Ended::Committed
-            && let Some(Entry::Transaction(transaction)) = self.postgres.log.last()
-        {
+        let ended = self.postgres.statement(now_us, &mut self.random, story);
+        if let (Ended::Committed, Some(Entry::Transaction(transaction))) = (ended, self.postgres.log.last()) {
             let events = &self.postgres.events;
             self.oracle.committed(transaction, |number| (&events[number].0, &events[number].1));
         }
@@ -178,10 +177,8 @@ impl World {
     fn server_sends(&mut self) {
         let Some(Session { walsender, down, .. }) = &mut self.session else { return };
         for _ in 0..self.random.between(1, BURST_MAX) {
-            if down.len() < SOCKET_MAX
-                && let Some(frame) = walsender.send(&self.postgres, &mut self.random)
-            {
-                down.push_back(frame);
+            if down.len() < SOCKET_MAX {
+                down.extend(walsender.send(&self.postgres, &mut self.random));
             }
         }
     }
