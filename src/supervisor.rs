@@ -97,7 +97,7 @@ fn kind(error: &Error) -> ErrorKind {
         Error::Slot(error) => error.kind(),
         Error::Kafka(error) if error.is_permanent() => ErrorKind::Permanent,
         Error::Kafka(_) => ErrorKind::Transient,
-        Error::Forwarded { .. } => ErrorKind::Transient,
+        Error::Forwarded { .. } | Error::Silence { .. } => ErrorKind::Transient,
         Error::Pipeline(_) | Error::Poison(_) | Error::SynchronousStandby { .. } => ErrorKind::Permanent,
     }
 }

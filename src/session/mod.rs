@@ -60,6 +60,10 @@ pub enum Error {
     )]
     Forwarded { slot: String, asked: Lsn, begins: Lsn },
     #[error(
+        "PostgreSQL has sent nothing for {silent:?}, though asked to: the link to it is broken without a word, or it hangs"
+    )]
+    Silence { silent: Duration },
+    #[error(
         "the server counts walpost as a synchronous standby ({state}): commits of the application would wait for Kafka; \
          take the application_name of walpost (or *) out of synchronous_standby_names, or give walpost another"
     )]
@@ -83,6 +87,11 @@ enum Mode {
 /// Under load a moment's rest before the next read lets the server fill the socket: fewer wake-ups for both.
 const REST: Duration = Duration::from_millis(1);
 
+/// How long a server without `wal_sender_timeout` may be silent; a subscriber waits as long by default.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// The least silence that means something on a busy machine.
+const SILENCE_MIN: Duration = Duration::from_secs(5);
+
 struct Session<'s> {
     config: &'s Config,
     status: &'s Status,
@@ -92,6 +101,9 @@ struct Session<'s> {
     kafka: Kafka,
     mode: Mode,
     rest_until: Option<Instant>,
+    /// When the server was last heard, or not listened to.
+    heard: Instant,
+    silence_max: Duration,
     published: Published,
 }
 
@@ -110,14 +122,50 @@ pub async fn run(
     status: &Status,
     mut stop: watch::Receiver<bool>,
 ) -> Result<End, Error> {
-    let mut connection = Replication::connect(&config.database).await?;
+    let connection = Replication::connect(&config.database).await?;
+    let begun = tokio::time::timeout(SILENCE_MAX, begin(config, connection)).await;
+    let Begun { stream, start, patience, mut sampler, sample } =
+        begun.map_err(|_| Error::Silence { silent: SILENCE_MAX })??;
+    let kafka = Kafka::new(config, batches)?;
+    let limits = Limits { records: config.in_flight_records, bytes: config.in_flight_bytes };
+    let mut session = Session {
+        config,
+        status,
+        stream,
+        pipeline: Pipeline::new(config.outboxes.clone(), config.on_update, start, limits),
+        // What the server grants us, we grant it: it speaks at least twice in that time, and is asked to thrice.
+        feedback: Feedback::new(
+            start,
+            config.confirm_interval,
+            config.status_interval.min(patience / 3),
+            Instant::now(),
+        ),
+        kafka,
+        mode: Mode::Streaming,
+        rest_until: None,
+        heard: Instant::now(),
+        silence_max: patience.max(SILENCE_MIN),
+        published: Published { events: vec![0; config.outboxes.len()], ..Published::default() },
+    };
+    status.enter(State::Streaming, None);
+    session.sampled(sample)?;
+    session.stream(&mut sampler, &mut stop).await
+}
+
+/// A stream at the slot's position, and what the server says beside it.
+struct Begun {
+    stream: Stream,
+    start: Lsn,
+    /// How long the server bears silence.
+    patience: Duration,
+    sampler: Sampler,
+    sample: Sample,
+}
+
+async fn begin(config: &Config, mut connection: Replication) -> Result<Begun, Error> {
     let identity = connection.identify_system().await?;
     let slot = Slot::read(&mut connection, &config.slot, &identity.database).await?;
-    let status_interval = match wal_sender_timeout(&mut connection).await? {
-        Some(timeout) => config.status_interval.min(timeout / 3),
-        None => config.status_interval,
-    };
-    let kafka = Kafka::new(config, batches)?;
+    let patience = wal_sender_timeout(&mut connection).await?.unwrap_or(SILENCE_MAX);
     let start = slot.confirmed;
     let publications = [config.publication.as_str()];
     let stream = connection
@@ -136,22 +184,7 @@ pub async fn run(
         from = %start,
         "streaming"
     );
-
-    let limits = Limits { records: config.in_flight_records, bytes: config.in_flight_bytes };
-    let mut session = Session {
-        config,
-        status,
-        stream,
-        pipeline: Pipeline::new(config.outboxes.clone(), config.on_update, start, limits),
-        feedback: Feedback::new(start, config.confirm_interval, status_interval, Instant::now()),
-        kafka,
-        mode: Mode::Streaming,
-        rest_until: None,
-        published: Published { events: vec![0; config.outboxes.len()], ..Published::default() },
-    };
-    status.enter(State::Streaming, None);
-    session.sampled(sample)?;
-    session.stream(&mut sampler, &mut stop).await
+    Ok(Begun { stream, start, patience, sampler, sample })
 }
 
 impl Session<'_> {
@@ -163,6 +196,7 @@ impl Session<'_> {
                 return self.finish(end).await;
             }
             let may_read = self.may_read();
+            self.listen(may_read)?;
             let wake = self.deadline();
             let streaming = matches!(self.mode, Mode::Streaming);
             // The signal first, that a flood cannot hide it; then the clock (G6); then acknowledgements, which make
@@ -181,7 +215,10 @@ impl Session<'_> {
                     Err(error) => tracing::debug!(%error, "no sample of the server"),
                 },
                 read = self.stream.progress(may_read) => match read {
-                    Ok(_) => self.rest(),
+                    Ok(_) => {
+                        self.heard = Instant::now();
+                        self.rest();
+                    }
                     Err(_) if matches!(self.mode, Mode::Detaching { .. }) => return Ok(End::ServerStopped),
                     Err(error) => return Err(error.into()),
                 }
@@ -282,13 +319,26 @@ impl Session<'_> {
         }
     }
 
+    /// A server that is listened to and stays silent for too long is behind a broken link.
+    fn listen(&mut self, may_read: bool) -> Result<(), Error> {
+        let now = Instant::now();
+        if !may_read {
+            self.heard = now;
+        }
+        let silent = now - self.heard;
+        match self.mode {
+            Mode::Streaming if silent >= self.silence_max => Err(Error::Silence { silent }),
+            Mode::Streaming | Mode::Draining { .. } | Mode::Detaching { .. } => Ok(()),
+        }
+    }
+
     fn deadline(&self) -> Instant {
         let until = match self.mode {
-            Mode::Streaming => None,
-            Mode::Draining { until } | Mode::Detaching { until } => Some(until),
+            Mode::Streaming => self.heard + self.silence_max,
+            Mode::Draining { until } | Mode::Detaching { until } => until,
         };
         let feedback = self.feedback.deadline(self.pipeline.confirmed());
-        [until, self.rest_until].into_iter().flatten().fold(feedback, Instant::min)
+        [Some(until), self.rest_until].into_iter().flatten().fold(feedback, Instant::min)
     }
 
     fn sampled(&mut self, sample: Sample) -> Result<(), Error> {
