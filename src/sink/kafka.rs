@@ -19,7 +19,10 @@ use rdkafka::{
 use tokio::task::JoinHandle;
 
 pub use super::librdkafka::NewProducerError;
-use super::librdkafka::{Event, Failure, Producer, TopicId};
+use super::{
+    diagnosis::{self, Diagnosis},
+    librdkafka::{Event, Failure, Producer, TopicId},
+};
 use crate::{
     config::{Config, KafkaProperties, Topics},
     pipeline::{Position, Record, Ticket},
@@ -96,6 +99,7 @@ pub struct Kafka {
     /// A record whose topic is being created. Nothing is sent past it.
     held: Option<Held>,
     rules: Rules,
+    diagnosis: Diagnosis,
     last_error: Option<String>,
 }
 
@@ -126,8 +130,15 @@ pub struct Topic {
     pub name: String,
     /// Records that Kafka has for good.
     pub delivered: u64,
-    /// When it was opened or last took a record: how long it may have been unknown.
-    known: Instant,
+    sent: u64,
+    /// When it last took a record, or was given the first one after a rest: how long its oldest may have waited.
+    since: Instant,
+}
+
+impl Topic {
+    fn waits(&self) -> bool {
+        self.sent > self.delivered
+    }
 }
 
 /// What is needed to say why a record failed.
@@ -154,6 +165,7 @@ impl Kafka {
                 message_bytes_max: config.kafka.get("message.max.bytes").unwrap_or("1000000").to_owned(),
                 unknown_topic_timeout: config.unknown_topic_timeout,
             },
+            diagnosis: Diagnosis::new(admin_properties(config)),
             last_error: None,
         })
     }
@@ -181,18 +193,28 @@ impl Kafka {
 
     /// Waits until [`Kafka::poll`] has something to do. Cancel safe.
     pub async fn ready(&mut self) -> Result<(), Error> {
-        let Some(held) = &mut self.held else {
-            return Ok(self.producer.ready().await?);
-        };
         tokio::select! {
             ready = self.producer.ready() => Ok(ready?),
-            created = &mut held.topic => {
-                created.expect("creating a topic does not panic")?;
+            created = created(&mut self.held) => {
+                created?;
                 let Held { record, .. } = self.held.take().expect("a record is held");
                 let topic = self.open(&record.topic);
                 record.lend(|record| self.produce(topic, record))
             }
+            () = self.diagnosis.ready() => {
+                self.look(Instant::now());
+                Ok(())
+            }
         }
+    }
+
+    fn look(&mut self, now: Instant) {
+        if !self.diagnosis.is_due(now) {
+            return;
+        }
+        let waiting = || self.topics.iter().filter(|topic| topic.waits());
+        let stuck = waiting().filter(|topic| now - topic.since >= diagnosis::WAIT).map(|topic| topic.name.clone());
+        self.diagnosis.look(stuck.collect(), waiting().next().is_some(), now);
     }
 
     /// Takes the reports that are there.
@@ -203,14 +225,14 @@ impl Kafka {
             Event::Delivered(ticket, id) => {
                 let topic = &mut topics[id.index()];
                 topic.delivered += 1;
-                topic.known = now;
+                topic.since = now;
                 acknowledge(ticket);
                 *last_error = None;
                 Ok(())
             }
             Event::Failed(failure) => {
-                let known = topics.iter().find(|topic| topic.name == failure.topic).map_or(now, |topic| topic.known);
-                Err(rules.undelivered(&failure, now - known))
+                let since = topics.iter().find(|topic| topic.name == failure.topic).map_or(now, |topic| topic.since);
+                Err(rules.undelivered(&failure, now - since))
             }
             Event::Error { code, fatal, text } => {
                 if fatal {
@@ -232,20 +254,26 @@ impl Kafka {
         &self.topics
     }
 
-    /// What Kafka last complained of, if nothing was delivered since.
+    /// Why records wait, or what Kafka last complained of, if nothing was delivered since.
     pub fn last_error(&self) -> Option<&str> {
-        self.last_error.as_deref()
+        self.diagnosis.finding().or(self.last_error.as_deref())
     }
 
     fn open(&mut self, name: &str) -> TopicId {
         let id = self.producer.topic(name);
         self.ids.insert(name.to_owned(), id);
-        self.topics.push(Topic { name: name.to_owned(), delivered: 0, known: Instant::now() });
+        self.topics.push(Topic { name: name.to_owned(), delivered: 0, sent: 0, since: Instant::now() });
         id
     }
 
-    fn produce(&self, topic: TopicId, record: &Record<'_>) -> Result<(), Error> {
-        self.producer.produce(topic, record).map_err(|code| {
+    fn produce(&mut self, id: TopicId, record: &Record<'_>) -> Result<(), Error> {
+        let topic = &mut self.topics[id.index()];
+        if !topic.waits() {
+            topic.since = Instant::now();
+            self.diagnosis.sent(topic.since);
+        }
+        topic.sent += 1;
+        self.producer.produce(id, record).map_err(|code| {
             let failure = Failure {
                 code,
                 text: &code.to_string(),
@@ -281,6 +309,16 @@ pub(crate) fn properties(config: &Config) -> BTreeMap<String, String> {
     properties.extend(config.kafka.iter().map(|(name, value)| (name.to_owned(), value.to_owned())));
     properties.extend(needed.map(owned));
     properties
+}
+
+/// The same for a client that does not produce: it warns of properties that only a producer has.
+fn admin_properties(config: &Config) -> BTreeMap<String, String> {
+    let producer_only = |name: &str| {
+        ["enable.", "acks", "message.", "partitioner", "linger.", "batch.", "compression.", "queue.buffering."]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+    };
+    properties(config).into_iter().filter(|(name, _)| !producer_only(name)).collect()
 }
 
 /// Who Kafka thinks we are.
@@ -367,14 +405,7 @@ struct Creator {
 
 impl Creator {
     fn new(config: &Config) -> Creator {
-        // The admin client warns of properties that only a producer has.
-        let producer_only = |name: &str| {
-            ["enable.", "acks", "message.", "partitioner", "linger.", "batch.", "compression.", "queue.buffering."]
-                .iter()
-                .any(|prefix| name.starts_with(prefix))
-        };
-        let properties = properties(config).into_iter().filter(|(name, _)| !producer_only(name)).collect();
-        Creator { properties, topics: config.topics }
+        Creator { properties: admin_properties(config), topics: config.topics }
     }
 
     /// Resolves when the topic exists.
@@ -417,6 +448,14 @@ impl Creator {
 struct Held {
     record: OwnedRecord,
     topic: JoinHandle<Result<(), Error>>,
+}
+
+/// Resolves when the held record's topic exists; never, when none is held. Cancel safe.
+async fn created(held: &mut Option<Held>) -> Result<(), Error> {
+    match held {
+        Some(held) => (&mut held.topic).await.expect("creating a topic does not panic"),
+        None => std::future::pending().await,
+    }
 }
 
 /// A record that outlives its frame.

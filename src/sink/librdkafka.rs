@@ -75,8 +75,15 @@ pub(super) struct Failure<'a> {
     pub(super) position: &'a [u8],
     /// Key and value, in bytes.
     pub(super) size: usize,
-    /// Records that failed with it: Kafka answers for a whole batch. This is the largest.
+    /// Records that failed with it: Kafka answers for a whole batch. This is the one to blame.
     pub(super) records: usize,
+}
+
+impl Failure<'_> {
+    /// Kafka may say which records of a batch it minds; of those that are equal the largest is to blame.
+    fn guilt(&self) -> (bool, usize) {
+        (self.code != RDKafkaErrorCode::InvalidDifferentRecord, self.size)
+    }
 }
 
 /// A property that librdkafka refuses, or a client that it cannot make.
@@ -272,8 +279,8 @@ impl OwnedEvent {
                         } else {
                             let failure = failure(message);
                             let records = failed.map_or(1, |earlier| earlier.records + 1);
-                            let largest = failed.filter(|earlier| earlier.size > failure.size).unwrap_or(failure);
-                            failed = Some(Failure { records, ..largest });
+                            let worst = failed.filter(|earlier| earlier.guilt() >= failure.guilt()).unwrap_or(failure);
+                            failed = Some(Failure { records, ..worst });
                         }
                     }
                     failed.map_or(Ok(()), |failure| each(Event::Failed(failure)))
@@ -309,7 +316,10 @@ unsafe fn failure(message: &rd_kafka_message_t) -> Failure<'_> {
     unsafe {
         Failure {
             code: message.err.into(),
-            text: text(rd_kafka_message_errstr(message)),
+            text: text(match rd_kafka_message_produce_errstr(message) {
+                null if null.is_null() => rd_kafka_err2str(message.err),
+                more => more,
+            }),
             topic: text(rd_kafka_topic_name(message.rkt)),
             id: header(message, c"id"),
             position: header(message, c"position"),

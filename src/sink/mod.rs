@@ -1,4 +1,5 @@
 //! Where records go.
 
+mod diagnosis;
 pub mod kafka;
 mod librdkafka;

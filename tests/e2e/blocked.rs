@@ -9,7 +9,7 @@ use crate::support::{
     eventually,
     kafka::Kafka,
     long,
-    outbox::Outbox,
+    outbox::{Bulk, Outbox},
     postgres::{MAIN, Postgres, VERSIONS},
     walpost::Walpost,
 };
@@ -102,4 +102,33 @@ fn too_few_in_sync_replicas_are_named_and_waited_for() {
     outbox.drained(WITHIN);
     assert_eq!(walpost.log().matches(&cause).count(), 1, "it says so once");
     assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+/// Requests are pipelined: when a topic comes free between two of them, the first is refused and the second is not.
+#[test]
+fn a_topic_that_comes_free_between_two_requests_loses_nothing() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::create(&database);
+    let kafka = Kafka::shared();
+    let topic = outbox.topic("bulk");
+    kafka.create_blockable_topic(&topic, 1);
+    // Small batches, tried again at once: there is always a request under way.
+    let hasty = outbox
+        .configuration(kafka, "[kafka]\n'batch.num.messages' = 5\n'retry.backoff.ms' = 1\n'retry.backoff.max.ms' = 1");
+    let mut writer = outbox.writer();
+    for _ in 0..if long() { 200 } else { 20 } {
+        kafka.block(&topic);
+        // A new producer, which the partition does not know yet.
+        let walpost = Walpost::start(&hasty);
+        writer.bulk(Bulk { transactions: 1, rows: 50, aggregates: 1, padding: 0 });
+        eventually(WITHIN, "all are in flight", || {
+            (walpost.metric("walpost_in_flight_records")? >= 50.0).then_some(())
+        });
+        kafka.unblock(&topic);
+        outbox.drained(WITHIN);
+        assert_eq!(walpost.terminate(WITHIN), 0);
+    }
+    let report = outbox.delivered(kafka, &["bulk"], WITHIN);
+    println!("pipelined requests: {report}");
+    report.assert_complete();
 }

@@ -89,8 +89,7 @@ fn a_topic_that_is_deleted_and_made_again_gets_all_that_comes_after() {
     let kafka = disturbed();
     let topic = outbox.topic("order");
     kafka.create_topic(&topic, 1, &[]);
-    // The topic has been quiet for longer than it may be unknown when it goes.
-    let walpost = Walpost::start(&outbox.configuration(&kafka, "route.unknown_topic_timeout = '20s'"));
+    let walpost = Walpost::start(&outbox.configuration(&kafka, ""));
     let mut writer = outbox.writer();
     writer.one("order", "before");
     outbox.delivered(&kafka, &["order"], WITHIN).assert_exactly_once();
@@ -102,7 +101,8 @@ fn a_topic_that_is_deleted_and_made_again_gets_all_that_comes_after() {
         writer.one("order", &format!("after-{}", n % 3));
     }
     let end: u64 = writer.session.get("SELECT (pg_current_wal_lsn() - '0/0')::bigint");
-    eventually(WITHIN, "it notices", || walpost.log().contains("kafka has had no topic for event").then_some(()));
+    let cause = format!("records wait for kafka: topic {topic} does not exist");
+    eventually(WITHIN, "the log says why nothing is delivered", || walpost.log().contains(&cause).then_some(()));
     let confirmed = outbox.confirmed();
     assert!(confirmed >= held && confirmed < end, "nothing of what has no topic is confirmed");
     kafka.create_topic(&topic, 1, &[]);
@@ -189,12 +189,10 @@ fn a_fatal_producer_is_rebuilt_and_the_stream_goes_on_from_the_slot() {
     }
     writer.one("bulk", "w0-0");
     outbox.drained(WITHIN);
+    // Whether the record's report or the producer's end comes first is open.
     let log = walpost.log();
-    assert_eq!(
-        log.matches("the kafka producer is of no more use, a new one continues from the slot").count(),
-        3,
-        "{log}"
-    );
+    assert_eq!(log.matches("trying again in").count(), 3, "{log}");
+    assert!(log.contains("the kafka producer is of no more use, a new one continues from the slot"), "{log}");
     assert_eq!(walpost.terminate(WITHIN), 0);
 
     let mut config = ClientConfig::new();
@@ -253,7 +251,8 @@ fn a_time_that_the_topic_refuses_halts_by_name_and_keeps_the_order() {
             assert_eq!(walpost.wait_exit(WITHIN), 1, "{odd}");
             let log = walpost.log();
             assert!(log.contains(&format!("kafka rejected event {id} at position ")), "{odd}: {log}");
-            assert!(log.contains(&format!("for topic {topic} for good: ")), "{odd}: {log}");
+            let reason = format!("for topic {topic} for good: Timestamp ");
+            assert!(log.contains(&reason) && !log.contains("\"pad\""), "{odd}: {log}");
             let end: u64 = writer.session.get("SELECT (pg_current_wal_lsn() - '0/0')::bigint");
             assert!(outbox.confirmed() < end, "{odd}");
             drop(walpost);

@@ -65,7 +65,7 @@ fn a_stop_while_kafka_is_away_ends_within_the_grace_and_loses_nothing() {
     let nobody = format!("brokers = '127.0.0.1:{}'\n", scratch::port());
 
     let walpost = Walpost::start(&outbox.configuration(kafka, &format!("{nobody}shutdown_grace = '2s'")));
-    walpost.streams(&outbox, WITHIN);
+    full(&walpost);
     let asked = Instant::now();
     assert_eq!(walpost.terminate(WITHIN), 1);
     let took = asked.elapsed();
@@ -73,7 +73,7 @@ fn a_stop_while_kafka_is_away_ends_within_the_grace_and_loses_nothing() {
     assert!(walpost.log().contains("undelivered; they are not confirmed, so the next run sends them"));
 
     let walpost = Walpost::start(&outbox.configuration(kafka, &format!("{nobody}shutdown_grace = '1h'")));
-    walpost.streams(&outbox, WITHIN);
+    full(&walpost);
     walpost.signal(Signal::Term);
     eventually(WITHIN, "it is stopping", || walpost.log().contains("delivering what is in flight").then_some(()));
     let asked = Instant::now();
@@ -85,4 +85,11 @@ fn a_stop_while_kafka_is_away_ends_within_the_grace_and_loses_nothing() {
     outbox.delivered(kafka, &["bulk"], WITHIN).assert_exactly_once();
     outbox.drained(WITHIN);
     assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+/// Waits until no more may be in flight.
+fn full(walpost: &Walpost) {
+    eventually(WITHIN, "what may be in flight is", || {
+        (walpost.metric("walpost_in_flight_records")? >= 3_000.0).then_some(())
+    });
 }

@@ -87,9 +87,11 @@ async fn carry(mut client: TcpStream, target: u16, mut state: watch::Receiver<Li
     for end in [&client, &server] {
         end.set_nodelay(true).expect("it is TCP");
     }
+    // The link first: what is written after it broke is not carried.
     tokio::select! {
-        _ = copy_bidirectional(&mut client, &mut server) => return,
+        biased;
         _ = state.wait_for(|link| link.resets > birth.resets || link.losses > birth.losses) => {}
+        _ = copy_bidirectional(&mut client, &mut server) => return,
     }
     if state.borrow().losses > birth.losses {
         // Both sockets stay open, unread.
