@@ -85,6 +85,7 @@ pub(super) enum Verdict {
 /// Properties that may only have the value that walpost sets.
 const OWNED: &[(&str, &[&str], &str)] = &[
     ("enable.idempotence", &["true", "t", "1"], "without it a retry can double and reorder records"),
+    ("enable.gapless.guarantee", &["true", "t", "1"], "without it records are sent past one that is refused"),
     ("acks", &["all", "-1"], "fewer would confirm records that a broker can still lose"),
     ("message.timeout.ms", &["0"], "a record that times out here would be lost or overtaken"),
     ("retries", &["2147483647"], "a record that is given up would be lost or overtaken"),

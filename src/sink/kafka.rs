@@ -230,16 +230,23 @@ impl Kafka {
                 *last_error = None;
                 Ok(())
             }
+            // Given up with the producer; what ended it is told by itself.
+            Event::Failed(Failure { code: Code::PurgeQueue | Code::PurgeInflight, .. }) => Ok(()),
             Event::Failed(failure) => {
                 let since = topics.iter().find(|topic| topic.name == failure.topic).map_or(now, |topic| topic.since);
                 Err(rules.undelivered(&failure, now - since))
             }
+            // The report of the refused record follows, and says more.
+            Event::Error { code: Code::GaplessGuarantee, fatal: true, .. } => Ok(()),
             Event::Error { code, fatal, text } => {
                 if fatal {
-                    return Err(rules.fatal(code, text));
+                    return Err(rules.fatal(code, text, topics));
                 }
                 tracing::warn!(%code, "kafka: {text}");
-                *last_error = Some(text.to_owned());
+                // That all brokers are down only follows from what was said before.
+                if code != Code::AllBrokersDown || last_error.is_none() {
+                    *last_error = Some(text.to_owned());
+                }
                 Ok(())
             }
             Event::Log { level, text } => {
@@ -273,20 +280,25 @@ impl Kafka {
             self.diagnosis.sent(topic.since);
         }
         topic.sent += 1;
-        self.producer.produce(id, record).map_err(|code| {
-            let failure = Failure {
-                code,
-                text: &code.to_string(),
-                topic: record.topic,
-                id: record.headers.get("id").unwrap_or_default(),
-                position: &record.position.text(),
-                size: record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len),
-                records: 1,
-            };
-            self.rules.undelivered(&failure, Duration::ZERO)
-        })
+        let code = match self.producer.produce(id, record) {
+            // It has ended, and why comes with the next poll. Until then the record is in flight to nowhere.
+            Ok(()) | Err(Code::Fatal) => return Ok(()),
+            Err(code) => code,
+        };
+        let failure = Failure {
+            code,
+            text: &code.to_string(),
+            topic: record.topic,
+            id: record.headers.get("id").unwrap_or_default(),
+            position: &record.position.text(),
+            size: record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len),
+            records: 1,
+        };
+        Err(self.rules.undelivered(&failure, Duration::ZERO))
     }
 }
+
+const GAPLESS: &str = "enable.gapless.guarantee";
 
 /// What walpost needs of librdkafka; then what the configuration says, which cannot take that away.
 pub(crate) fn properties(config: &Config) -> BTreeMap<String, String> {
@@ -300,6 +312,8 @@ pub(crate) fn properties(config: &Config) -> BTreeMap<String, String> {
     let needed = [
         ("bootstrap.servers", config.brokers.clone()),
         ("enable.idempotence", "true".to_owned()),
+        // A batch that is refused for good ends the producer: nothing of its partition is sent past it (G2).
+        (GAPLESS, "true".to_owned()),
         ("acks", "all".to_owned()),
         ("message.timeout.ms", "0".to_owned()),
         ("partitioner", "murmur2_random".to_owned()),
@@ -345,10 +359,11 @@ impl Rules {
         let reason = failure.text.to_owned();
         match failure.code {
             Code::TopicAuthorizationFailed => {
-                let right = format!("WRITE and DESCRIBE on topic {}", failure.topic);
+                // WRITE implies DESCRIBE.
+                let right = format!("WRITE on topic {} (and CREATE, where Kafka is to make it)", failure.topic);
                 Error::Unauthorized { principal: self.principal.clone(), right, reason }
             }
-            Code::ClusterAuthorizationFailed => self.fatal(failure.code, failure.text),
+            Code::ClusterAuthorizationFailed => self.no_producer_id(failure.text, failure.topic),
             Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition => {
                 Error::UnknownTopic { event: event(), waited: unknown_for, timeout: self.unknown_topic_timeout }
             }
@@ -375,21 +390,29 @@ impl Rules {
     }
 
     /// What it means that the producer is of no more use.
-    fn fatal(&self, code: Code, reason: &str) -> Error {
-        let reason = reason.to_owned();
+    fn fatal(&self, code: Code, reason: &str, topics: &[Topic]) -> Error {
         match code {
             Code::ClusterAuthorizationFailed => {
-                let right = "IDEMPOTENT_WRITE on the cluster, or from Kafka 2.8 WRITE on any topic".to_owned();
-                Error::Unauthorized { principal: self.principal.clone(), right, reason }
+                let waiting: Vec<&str> =
+                    topics.iter().filter(|topic| topic.waits()).map(|topic| &*topic.name).collect();
+                self.no_producer_id(reason, &waiting.join(", "))
             }
-            _ => Error::Fatal { reason },
+            _ => Error::Fatal { reason: reason.to_owned() },
         }
+    }
+
+    /// An idempotent producer gets an id when it may write to any topic, before Kafka 2.8 by a right of its own.
+    fn no_producer_id(&self, reason: &str, topics: &str) -> Error {
+        let right = format!("WRITE on topic {topics} (before Kafka 2.8 also IDEMPOTENT_WRITE on the cluster)");
+        Error::Unauthorized { principal: self.principal.clone(), right, reason: reason.to_owned() }
     }
 }
 
 /// librdkafka's log lines under our own levels: it calls many retriable things errors.
 fn log(level: i32, text: &str) {
     match level {
+        // It calls the property experimental, whoever sets it.
+        _ if text.contains(GAPLESS) => {}
         ..=4 => tracing::warn!(target: "walpost::librdkafka", "{text}"),
         5 | 6 => tracing::info!(target: "walpost::librdkafka", "{text}"),
         _ => tracing::debug!(target: "walpost::librdkafka", "{text}"),
@@ -401,17 +424,17 @@ fn log(level: i32, text: &str) {
 struct Creator {
     properties: BTreeMap<String, String>,
     topics: Topics,
+    principal: String,
 }
 
 impl Creator {
     fn new(config: &Config) -> Creator {
-        Creator { properties: admin_properties(config), topics: config.topics }
+        Creator { properties: admin_properties(config), topics: config.topics, principal: principal(&config.kafka) }
     }
 
     /// Resolves when the topic exists.
     fn create(&self, name: &str) -> JoinHandle<Result<(), Error>> {
-        let properties = self.properties.clone();
-        let topics = self.topics;
+        let (properties, topics, principal) = (self.properties.clone(), self.topics, self.principal.clone());
         let name = name.to_owned();
         tokio::spawn(async move {
             let failed = |reason: String, rejected| Error::CreateTopic { topic: name.clone(), reason, rejected };
@@ -427,6 +450,10 @@ impl Creator {
                 admin.create_topics([&topic], &awaited).await.map_err(|error| failed(error.to_string(), false))?;
             match results.into_iter().next() {
                 Some(Err((_, Code::TopicAlreadyExists))) | Some(Ok(_)) => Ok(()),
+                Some(Err((_, code @ (Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed)))) => {
+                    let right = format!("CREATE on topic {name}, or on the cluster");
+                    Err(Error::Unauthorized { principal, right, reason: code.to_string() })
+                }
                 Some(Err((_, code))) => {
                     let rejected = matches!(
                         code,

@@ -82,7 +82,10 @@ pub(super) struct Failure<'a> {
 impl Failure<'_> {
     /// Kafka may say which records of a batch it minds; of those that are equal the largest is to blame.
     fn guilt(&self) -> (bool, usize) {
-        (self.code != RDKafkaErrorCode::InvalidDifferentRecord, self.size)
+        // librdkafka's own words: where just one record is minded, it gives the others that one's code.
+        let neighbour = self.code == RDKafkaErrorCode::InvalidDifferentRecord
+            || self.text.starts_with("Failed to append record because it was part of a batch");
+        (!neighbour, self.size)
     }
 }
 
@@ -316,10 +319,10 @@ unsafe fn failure(message: &rd_kafka_message_t) -> Failure<'_> {
     unsafe {
         Failure {
             code: message.err.into(),
-            text: text(match rd_kafka_message_produce_errstr(message) {
-                null if null.is_null() => rd_kafka_err2str(message.err),
+            text: match text(rd_kafka_message_produce_errstr(message)) {
+                "" => text(rd_kafka_err2str(message.err)),
                 more => more,
-            }),
+            },
             topic: text(rd_kafka_topic_name(message.rkt)),
             id: header(message, c"id"),
             position: header(message, c"position"),

@@ -52,6 +52,7 @@ pub struct Reader {
     consumer: BaseConsumer,
     topics: String,
     records: Vec<Record>,
+    keeps_values: bool,
 }
 
 impl Kafka {
@@ -74,7 +75,7 @@ impl Kafka {
             }
         }
         consumer.assign(&assignment).expect("the partitions exist");
-        Reader { consumer, topics: topics.join(", "), records: Vec::new() }
+        Reader { consumer, topics: topics.join(", "), records: Vec::new(), keeps_values: true }
     }
 
     /// The records of a topic, as soon as there are `expect` of them.
@@ -88,6 +89,11 @@ impl Kafka {
 }
 
 impl Reader {
+    /// For more than the test has memory for: every value is taken for none.
+    pub fn without_values(self) -> Reader {
+        Reader { keeps_values: false, ..self }
+    }
+
     /// Reads on until `enough` is true of all that was read; fails with `what` was awaited.
     pub fn until(&mut self, within: Duration, what: &str, mut enough: impl FnMut(&[Record]) -> bool) -> &[Record] {
         let end = Instant::now() + within;
@@ -105,7 +111,11 @@ impl Reader {
             let mut patience = left.min(Duration::from_millis(100));
             while let Some(polled) = self.consumer.poll(patience) {
                 match polled {
-                    Ok(message) => self.records.push(record(&message)),
+                    Ok(message) => {
+                        let record = record(&message);
+                        let value = record.value.filter(|_| self.keeps_values);
+                        self.records.push(Record { value, ..record });
+                    }
                     Err(error) => trouble = Some(error),
                 }
                 patience = Duration::ZERO;
