@@ -190,7 +190,9 @@ async fn begin(config: &Config, mut connection: Replication) -> Result<Begun, Er
 impl Session<'_> {
     async fn stream(mut self, sampler: &mut Sampler, stop: &mut watch::Receiver<bool>) -> Result<End, Error> {
         loop {
-            self.step()?;
+            if let Err(error) = self.step() {
+                return Err(self.halt(error).await);
+            }
             self.report();
             if let Some(end) = self.end() {
                 return self.finish(end).await;
@@ -207,7 +209,9 @@ impl Session<'_> {
                 () = tokio::time::sleep_until(wake.into()) => {}
                 ready = self.kafka.ready() => {
                     ready?;
-                    self.acknowledge()?;
+                    if let Err(error) = self.acknowledge() {
+                        return Err(self.halt(error).await);
+                    }
                 }
                 sample = sampler.next(), if streaming => match sample {
                     Ok(sample) => self.sampled(sample)?,
@@ -390,6 +394,40 @@ impl Session<'_> {
             Mode::Draining { until } => (now >= until).then_some(End::GraceOver { undelivered }),
             Mode::Detaching { until } => (now >= until).then_some(End::ServerStopped),
         }
+    }
+
+    /// Before an error that will come again ends the session, what precedes it is delivered and confirmed, as far as the
+    /// grace allows: then the slot stands right before the culprit, and skipping that loses nothing else.
+    async fn halt(mut self, error: Error) -> Error {
+        // The culprit keeps its place in flight, unless the stream itself is at fault.
+        let culprits = match &error {
+            Error::Poison(_) => 1,
+            Error::Kafka(error) if error.is_permanent() => 1,
+            Error::Pipeline(_) => 0,
+            Error::Kafka(_)
+            | Error::Postgres(_)
+            | Error::Slot(_)
+            | Error::Forwarded { .. }
+            | Error::SynchronousStandby { .. } => return error,
+        };
+        let until = Instant::now() + self.config.shutdown_grace;
+        while self.pipeline.ledger().outstanding() > culprits && Instant::now() < until {
+            self.report();
+            let wake = self.deadline().min(until);
+            let trouble = select! {
+                biased;
+                () = tokio::time::sleep_until(wake.into()) => false,
+                ready = self.kafka.ready() => ready.is_err() || self.acknowledge().is_err(),
+                written = self.stream.progress(false) => written.is_err(),
+            };
+            if trouble {
+                break;
+            }
+        }
+        let undelivered = self.pipeline.ledger().outstanding();
+        // How the stream closes changes nothing about the error.
+        let _closed = self.finish(End::GraceOver { undelivered }).await;
+        error
     }
 
     /// The last status, an orderly CopyDone, and what the server answers.
