@@ -408,6 +408,7 @@ impl Session<'_> {
             | Error::Postgres(_)
             | Error::Slot(_)
             | Error::Forwarded { .. }
+            | Error::Silence { .. }
             | Error::SynchronousStandby { .. } => return error,
         };
         let until = Instant::now() + self.config.shutdown_grace;

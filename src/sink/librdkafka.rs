@@ -13,7 +13,7 @@
 
 use std::{
     ffi::{CStr, CString, c_char, c_void},
-    io,
+    io::{self, Write},
     os::fd::AsRawFd,
     ptr::{self, NonNull},
 };
@@ -104,7 +104,7 @@ const ERROR_TEXT_LEN: usize = 512;
 
 impl Producer {
     pub(super) fn new<'p>(properties: impl Iterator<Item = (&'p str, &'p str)>) -> Result<Producer, NewProducerError> {
-        let (woken, waker) = std::os::unix::net::UnixStream::pair()?;
+        let (woken, mut waker) = std::os::unix::net::UnixStream::pair()?;
         woken.set_nonblocking(true)?;
         waker.set_nonblocking(true)?;
         let woken = UnixStream::from_std(woken)?;
@@ -130,6 +130,9 @@ impl Producer {
             }
             queue
         };
+        // The queue wakes when it ceases to be empty. What it holds already, such as a warning about the configuration,
+        // would never be announced, nor anything behind it.
+        waker.write_all(b"!")?;
         Ok(Producer { client, queue, topics: Vec::new(), woken, _waker: waker })
     }
 
