@@ -31,8 +31,10 @@ pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<boo
         if status.now().confirmed != before {
             backoff = Backoff::new();
         }
-        if let Err(Error::Kafka(kafka::Error::BatchTooLarge { .. })) = session {
-            batches = batches.smaller();
+        match session {
+            Err(Error::Kafka(kafka::Error::BatchTooLarge { .. })) => batches = batches.smaller(),
+            Err(Error::Kafka(kafka::Error::BatchRefused { .. })) => batches = BatchBytes::SINGLE,
+            Ok(_) | Err(_) => {}
         }
         let pause = match session {
             Ok(end @ (End::Drained | End::GraceOver { .. })) => return Ok(end),

@@ -189,13 +189,30 @@ async fn begin(config: &Config, mut connection: Replication) -> Result<Begun, Er
 
 impl Session<'_> {
     async fn stream(mut self, sampler: &mut Sampler, stop: &mut watch::Receiver<bool>) -> Result<End, Error> {
+        match self.turn(sampler, stop).await {
+            Ok(Some(end)) => {
+                self.finish().await;
+                Ok(end)
+            }
+            Ok(None) => Ok(End::ServerStopped),
+            // What was delivered before the trouble is confirmed, so that it does not come again.
+            Err(error @ (Error::Kafka(_) | Error::Poison(_))) => {
+                self.finish().await;
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The loop, until there is a reason to end the stream; none when a server that shuts down has ended it.
+    async fn turn(&mut self, sampler: &mut Sampler, stop: &mut watch::Receiver<bool>) -> Result<Option<End>, Error> {
         loop {
             if let Err(error) = self.step() {
                 return Err(self.halt(error).await);
             }
             self.report();
             if let Some(end) = self.end() {
-                return self.finish(end).await;
+                return Ok(Some(end));
             }
             let may_read = self.may_read();
             self.listen(may_read)?;
@@ -223,7 +240,7 @@ impl Session<'_> {
                         self.heard = Instant::now();
                         self.rest();
                     }
-                    Err(_) if matches!(self.mode, Mode::Detaching { .. }) => return Ok(End::ServerStopped),
+                    Err(_) if matches!(self.mode, Mode::Detaching { .. }) => return Ok(None),
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -432,7 +449,7 @@ impl Session<'_> {
     }
 
     /// The last status, an orderly CopyDone, and what the server answers.
-    async fn finish(mut self, end: End) -> Result<End, Error> {
+    async fn finish(mut self) {
         const GOODBYE: Duration = Duration::from_secs(2);
         let confirmed: Lsn = self.pipeline.confirmed();
         let update = self.feedback.last(confirmed, Instant::now());
@@ -442,7 +459,6 @@ impl Session<'_> {
             Ok(Err(error)) => tracing::warn!(%error, "the stream did not close in order"),
             Err(_) => tracing::warn!("the server did not answer the end of the stream within {GOODBYE:?}"),
         }
-        Ok(end)
     }
 }
 

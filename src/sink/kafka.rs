@@ -43,6 +43,8 @@ pub enum Error {
     UnknownTopic { event: Box<Undelivered>, waited: Duration, timeout: Duration },
     #[error("kafka refused a batch of {records} records for its size (the largest is {event}); smaller batches follow")]
     BatchTooLarge { event: Box<Undelivered>, records: usize },
+    #[error("kafka refused a batch of {records} records ({event} among them): {reason}; they follow one by one")]
+    BatchRefused { event: Box<Undelivered>, records: usize, reason: String },
     #[error("kafka principal {principal} lacks the right {right}, its events are kept until it is given: {reason}")]
     Unauthorized { principal: String, right: String, reason: String },
     #[error("topic {topic} could not be created: {reason}")]
@@ -81,6 +83,7 @@ impl Error {
             Error::CreateTopic { rejected, .. } => *rejected,
             Error::UnknownTopic { waited, timeout, .. } => waited >= timeout,
             Error::BatchTooLarge { .. }
+            | Error::BatchRefused { .. }
             | Error::Unauthorized { .. }
             | Error::Fatal { .. }
             | Error::Failed { .. }
@@ -112,6 +115,9 @@ pub struct Kafka {
 pub struct BatchBytes(usize);
 
 impl BatchBytes {
+    /// Every record by itself: a refusal of a batch does not say whom it means.
+    pub const SINGLE: BatchBytes = BatchBytes(1);
+
     /// As the configuration has it, or librdkafka's default.
     pub fn of(config: &Config) -> BatchBytes {
         BatchBytes(config.kafka.get("batch.size").and_then(|bytes| bytes.parse().ok()).unwrap_or(1_000_000))
@@ -120,7 +126,7 @@ impl BatchBytes {
     /// A quarter; below 16 KiB, every record by itself.
     #[must_use]
     pub fn smaller(self) -> BatchBytes {
-        BatchBytes(if self.0 < 64 << 10 { 1 } else { self.0 / 4 })
+        if self.0 < 64 << 10 { BatchBytes::SINGLE } else { BatchBytes(self.0 / 4) }
     }
 }
 
@@ -378,6 +384,16 @@ impl Rules {
                     self.message_bytes_max
                 );
                 Error::Rejected { event: event(), limit, reason }
+            }
+            Code::InvalidRecord
+            | Code::InvalidDifferentRecord
+            | Code::InvalidTimestamp
+            | Code::PolicyViolation
+            | Code::UnsupportedForMessageFormat
+            | Code::InvalidMessage
+                if failure.records > 1 =>
+            {
+                Error::BatchRefused { event: event(), records: failure.records, reason }
             }
             Code::InvalidTopic
             | Code::InvalidRecord

@@ -75,18 +75,8 @@ pub(super) struct Failure<'a> {
     pub(super) position: &'a [u8],
     /// Key and value, in bytes.
     pub(super) size: usize,
-    /// Records that failed with it: Kafka answers for a whole batch. This is the one to blame.
+    /// Records that failed with it: Kafka answers for a whole batch. This is the largest.
     pub(super) records: usize,
-}
-
-impl Failure<'_> {
-    /// Kafka may say which records of a batch it minds; of those that are equal the largest is to blame.
-    fn guilt(&self) -> (bool, usize) {
-        // librdkafka's own words: where just one record is minded, it gives the others that one's code.
-        let neighbour = self.code == RDKafkaErrorCode::InvalidDifferentRecord
-            || self.text.starts_with("Failed to append record because it was part of a batch");
-        (!neighbour, self.size)
-    }
 }
 
 /// A property that librdkafka refuses, or a client that it cannot make.
@@ -285,8 +275,8 @@ impl OwnedEvent {
                         } else {
                             let failure = failure(message);
                             let records = failed.map_or(1, |earlier| earlier.records + 1);
-                            let worst = failed.filter(|earlier| earlier.guilt() >= failure.guilt()).unwrap_or(failure);
-                            failed = Some(Failure { records, ..worst });
+                            let largest = failed.filter(|earlier| earlier.size > failure.size).unwrap_or(failure);
+                            failed = Some(Failure { records, ..largest });
                         }
                     }
                     failed.map_or(Ok(()), |failure| each(Event::Failed(failure)))
@@ -322,10 +312,9 @@ unsafe fn failure(message: &rd_kafka_message_t) -> Failure<'_> {
     unsafe {
         Failure {
             code: message.err.into(),
-            text: match text(rd_kafka_message_produce_errstr(message)) {
-                "" => text(rd_kafka_err2str(message.err)),
-                more => more,
-            },
+            // Not the message's own text: `rd_kafka_message_errstr` takes the payload for it, and what
+            // `rd_kafka_message_produce_errstr` points to is freed already (librdkafka 2.12).
+            text: text(rd_kafka_err2str(message.err)),
             topic: text(rd_kafka_topic_name(message.rkt)),
             id: header(message, c"id"),
             position: header(message, c"position"),
