@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::{
     config::Config,
     postgres::ErrorKind,
-    session::{self, End, Error},
+    session::{self, End, Error, Learnt},
     sink::kafka::{self, BatchBytes},
     status::{State, Status},
 };
@@ -24,16 +24,26 @@ const BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// Streams until asked to stop, or until trouble that another session would meet again.
 pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<bool>) -> Result<End, Error> {
     let mut backoff = Backoff::new();
-    let mut batches = BatchBytes::of(config);
+    let mut learnt = Learnt { batches: BatchBytes::of(config), culprit: None };
+    let mut rejected = None;
     loop {
         let before = status.now().confirmed;
-        let session = select_stop(session::run(config, batches, status, stop.clone()), &mut stop, status).await;
+        let session = select_stop(session::run(config, &learnt, status, stop.clone()), &mut stop, status).await;
         if status.now().confirmed != before {
             backoff = Backoff::new();
         }
         match session {
-            Err(Error::Kafka(kafka::Error::BatchTooLarge { .. })) => batches = batches.smaller(),
-            Err(Error::Kafka(kafka::Error::BatchRefused { .. })) => batches = BatchBytes::SINGLE,
+            Err(Error::Kafka(kafka::Error::BatchTooLarge { .. })) => learnt.batches = learnt.batches.smaller(),
+            Err(Error::Kafka(kafka::Error::BatchRefused { .. })) => learnt.batches = BatchBytes::SINGLE,
+            // Once more, up to the culprit: what precedes it in other partitions ended with the producer.
+            Err(Error::Kafka(kafka::Error::Rejected { ref event, .. }))
+                if learnt.culprit.as_ref() != Some(&event.position) =>
+            {
+                learnt.culprit = Some(event.position.clone());
+                rejected = session.err();
+                continue;
+            }
+            Err(Error::Culprit) => return Err(rejected.unwrap_or(Error::Culprit)),
             Ok(_) | Err(_) => {}
         }
         let pause = match session {
@@ -100,7 +110,9 @@ fn kind(error: &Error) -> ErrorKind {
         Error::Kafka(error) if error.is_permanent() => ErrorKind::Permanent,
         Error::Kafka(_) => ErrorKind::Transient,
         Error::Forwarded { .. } | Error::Silence { .. } => ErrorKind::Transient,
-        Error::Pipeline(_) | Error::Poison(_) | Error::SynchronousStandby { .. } => ErrorKind::Permanent,
+        Error::Pipeline(_) | Error::Poison(_) | Error::Culprit | Error::SynchronousStandby { .. } => {
+            ErrorKind::Permanent
+        }
     }
 }
 

@@ -52,6 +52,9 @@ pub enum Error {
     Kafka(#[from] kafka::Error),
     #[error("{0}; on_poison is \"halt\": nothing from that event on is confirmed")]
     Poison(Box<Poison>),
+    /// What precedes it is delivered and confirmed.
+    #[error("the event that Kafka rejected is reached again")]
+    Culprit,
     #[error(transparent)]
     Slot(#[from] slot::Unusable),
     #[error(
@@ -92,6 +95,14 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The least silence that means something on a busy machine.
 const SILENCE_MIN: Duration = Duration::from_secs(5);
 
+/// What earlier sessions of this process learnt.
+#[derive(Clone, Debug)]
+pub struct Learnt {
+    pub batches: BatchBytes,
+    /// Position of an event that Kafka rejected: the stream ends before it, with all that precedes it delivered.
+    pub culprit: Option<String>,
+}
+
 struct Session<'s> {
     config: &'s Config,
     status: &'s Status,
@@ -99,6 +110,7 @@ struct Session<'s> {
     pipeline: Pipeline,
     feedback: Feedback,
     kafka: Kafka,
+    culprit: Option<&'s str>,
     mode: Mode,
     rest_until: Option<Instant>,
     /// When the server was last heard, or not listened to.
@@ -118,7 +130,7 @@ struct Published {
 /// Connects, streams, and returns when asked to stop or when the database shuts down.
 pub async fn run(
     config: &Config,
-    batches: BatchBytes,
+    learnt: &Learnt,
     status: &Status,
     mut stop: watch::Receiver<bool>,
 ) -> Result<End, Error> {
@@ -126,7 +138,7 @@ pub async fn run(
     let begun = tokio::time::timeout(SILENCE_MAX, begin(config, connection)).await;
     let Begun { stream, start, patience, mut sampler, sample } =
         begun.map_err(|_| Error::Silence { silent: SILENCE_MAX })??;
-    let kafka = Kafka::new(config, batches)?;
+    let kafka = Kafka::new(config, learnt.batches)?;
     let limits = Limits { records: config.in_flight_records, bytes: config.in_flight_bytes };
     let mut session = Session {
         config,
@@ -141,6 +153,7 @@ pub async fn run(
             Instant::now(),
         ),
         kafka,
+        culprit: learnt.culprit.as_deref(),
         mode: Mode::Streaming,
         rest_until: None,
         heard: Instant::now(),
@@ -189,30 +202,13 @@ async fn begin(config: &Config, mut connection: Replication) -> Result<Begun, Er
 
 impl Session<'_> {
     async fn stream(mut self, sampler: &mut Sampler, stop: &mut watch::Receiver<bool>) -> Result<End, Error> {
-        match self.turn(sampler, stop).await {
-            Ok(Some(end)) => {
-                self.finish().await;
-                Ok(end)
-            }
-            Ok(None) => Ok(End::ServerStopped),
-            // What was delivered before the trouble is confirmed, so that it does not come again.
-            Err(error @ (Error::Kafka(_) | Error::Poison(_))) => {
-                self.finish().await;
-                Err(error)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The loop, until there is a reason to end the stream; none when a server that shuts down has ended it.
-    async fn turn(&mut self, sampler: &mut Sampler, stop: &mut watch::Receiver<bool>) -> Result<Option<End>, Error> {
         loop {
             if let Err(error) = self.step() {
                 return Err(self.halt(error).await);
             }
             self.report();
             if let Some(end) = self.end() {
-                return Ok(Some(end));
+                return self.finish(end).await;
             }
             let may_read = self.may_read();
             self.listen(may_read)?;
@@ -240,7 +236,7 @@ impl Session<'_> {
                         self.heard = Instant::now();
                         self.rest();
                     }
-                    Err(_) if matches!(self.mode, Mode::Detaching { .. }) => return Ok(None),
+                    Err(_) if matches!(self.mode, Mode::Detaching { .. }) => return Ok(End::ServerStopped),
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -253,6 +249,11 @@ impl Session<'_> {
             let Some(frame) = self.stream.next_frame()? else { break };
             match self.pipeline.step(frame)? {
                 Output::None => {}
+                Output::Record(record)
+                    if self.culprit.is_some_and(|culprit| record.position.text() == *culprit.as_bytes()) =>
+                {
+                    return Err(Error::Culprit);
+                }
                 Output::Record(record) => self.kafka.send(&record)?,
                 Output::Poison { poison, .. } => return Err(Error::Poison(poison)),
                 Output::ReplyRequested => self.feedback.reply_requested(),
@@ -414,15 +415,18 @@ impl Session<'_> {
     }
 
     /// Before an error that will come again ends the session, what precedes it is delivered and confirmed, as far as the
-    /// grace allows: then the slot stands right before the culprit, and skipping that loses nothing else.
+    /// grace allows: then the slot stands right before the culprit, and skipping that loses nothing else. Before any
+    /// other trouble with Kafka at least what is delivered is confirmed.
     async fn halt(mut self, error: Error) -> Error {
         // The culprit keeps its place in flight, unless the stream itself is at fault.
         let culprits = match &error {
-            Error::Poison(_) => 1,
+            Error::Poison(_) | Error::Culprit => 1,
+            // The producer has ended with the refusal; another session delivers what precedes it.
+            Error::Kafka(kafka::Error::Rejected { .. }) => usize::MAX,
             Error::Kafka(error) if error.is_permanent() => 1,
+            Error::Kafka(_) => usize::MAX,
             Error::Pipeline(_) => 0,
-            Error::Kafka(_)
-            | Error::Postgres(_)
+            Error::Postgres(_)
             | Error::Slot(_)
             | Error::Forwarded { .. }
             | Error::Silence { .. }
@@ -449,7 +453,7 @@ impl Session<'_> {
     }
 
     /// The last status, an orderly CopyDone, and what the server answers.
-    async fn finish(mut self) {
+    async fn finish(mut self, end: End) -> Result<End, Error> {
         const GOODBYE: Duration = Duration::from_secs(2);
         let confirmed: Lsn = self.pipeline.confirmed();
         let update = self.feedback.last(confirmed, Instant::now());
@@ -459,6 +463,7 @@ impl Session<'_> {
             Ok(Err(error)) => tracing::warn!(%error, "the stream did not close in order"),
             Err(_) => tracing::warn!("the server did not answer the end of the stream within {GOODBYE:?}"),
         }
+        Ok(end)
     }
 }
 

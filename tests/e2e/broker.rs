@@ -251,7 +251,7 @@ fn a_time_that_the_topic_refuses_halts_by_name_and_keeps_the_order() {
             assert_eq!(walpost.wait_exit(WITHIN), 1, "{odd}");
             let log = walpost.log();
             assert!(log.contains(&format!("kafka rejected event {id} at position ")), "{odd}: {log}");
-            let reason = format!("for topic {topic} for good: Timestamp ");
+            let reason = format!("for topic {topic} for good: Broker: Invalid timestamp (");
             assert!(log.contains(&reason) && !log.contains("\"pad\""), "{odd}: {log}");
             let end: u64 = writer.session.get("SELECT (pg_current_wal_lsn() - '0/0')::bigint");
             assert!(outbox.confirmed() < end, "{odd}");
