@@ -87,8 +87,13 @@ enum Mode {
     },
 }
 
-/// Under load a moment's rest before the next read lets the server fill the socket: fewer wake-ups for both.
-const REST: Duration = Duration::from_millis(1);
+/// A walsender sends every message by itself, and wakes an eager reader for each. Under load, which shows in what is in
+/// flight, a rest before the next read lets the socket fill: fewer wake-ups for both, larger batches for Kafka. A steady
+/// thousand commits a second keeps less in flight and is read at once.
+const REST: Duration = Duration::from_millis(3);
+const REST_IN_FLIGHT_MIN: usize = 16;
+/// After more than this was read at once there is more, and no reason to rest.
+const REST_READ_MAX: usize = 64 * 1024;
 
 /// How long a server without `wal_sender_timeout` may be silent; a subscriber waits as long by default.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
@@ -232,9 +237,9 @@ impl Session<'_> {
                     Err(error) => tracing::debug!(%error, "no sample of the server"),
                 },
                 read = self.stream.progress(may_read) => match read {
-                    Ok(_) => {
+                    Ok(bytes) => {
                         self.heard = Instant::now();
-                        self.rest();
+                        self.rest(bytes);
                     }
                     Err(_) if matches!(self.mode, Mode::Detaching { .. }) => return Ok(End::ServerStopped),
                     Err(error) => return Err(error.into()),
@@ -335,8 +340,8 @@ impl Session<'_> {
         };
     }
 
-    fn rest(&mut self) {
-        if self.pipeline.ledger().outstanding() > self.config.in_flight_records / 16 {
+    fn rest(&mut self, read: usize) {
+        if read <= REST_READ_MAX && self.pipeline.ledger().outstanding() >= REST_IN_FLIGHT_MIN {
             self.rest_until = Some(Instant::now() + REST);
         }
     }
