@@ -86,7 +86,7 @@ pub fn transactions(outbox: &Outbox<'_>) -> Vec<Transaction> {
         match &message[..2] {
             // Begin: position of the commit, microseconds since 2000, transaction id.
             "42" => {
-                let commit_us = number(9..17).cast_signed();
+                let commit_us = number(9..17) as i64;
                 let commit_ms = commit_us.div_euclid(1000) + MS_FROM_1970_TO_2000;
                 open = Some(Transaction { commit_lsn: number(1..9), commit_ms });
             }
