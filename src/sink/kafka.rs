@@ -22,6 +22,7 @@ pub use super::librdkafka::NewProducerError;
 use super::{
     diagnosis::{self, Diagnosis},
     librdkafka::{Event, Failure, Producer, TopicId},
+    partitions::Partitions,
 };
 use crate::{
     config::{Config, KafkaProperties, Topics},
@@ -99,7 +100,7 @@ pub struct Kafka {
     ids: HashMap<String, TopicId>,
     topics: Vec<Topic>,
     create: Option<Creator>,
-    /// A record whose topic is being created. Nothing is sent past it.
+    /// A record that cannot be sent yet. Nothing is sent past it.
     held: Option<Held>,
     rules: Rules,
     diagnosis: Diagnosis,
@@ -139,6 +140,7 @@ pub struct Topic {
     sent: u64,
     /// When it last took a record, or was given the first one after a rest: how long its oldest may have waited.
     since: Instant,
+    partitions: Partitions,
 }
 
 impl Topic {
@@ -176,23 +178,30 @@ impl Kafka {
         })
     }
 
-    /// Sends a record, or holds it while its topic is created: then nothing else may be sent until
-    /// [`Kafka::is_holding`] is false again.
+    /// Sends a record, or holds it while its topic is created or its partition gets to know the producer: then nothing
+    /// else may be sent until [`Kafka::is_holding`] is false again.
     pub fn send(&mut self, record: &Record<'_>) -> Result<(), Error> {
         let topic = match self.ids.get(record.topic) {
             Some(topic) => *topic,
             None => match &self.create {
                 Some(creator) => {
-                    self.held = Some(Held { record: OwnedRecord::new(record), topic: creator.create(record.topic) });
+                    let creation = creator.create(record.topic);
+                    self.held = Some(Held::Topic { record: OwnedRecord::new(record), creation });
                     return Ok(());
                 }
                 None => self.open(record.topic),
             },
         };
-        self.produce(topic, record)
+        match self.admit(topic, record.key) {
+            true => self.produce(topic, record),
+            false => {
+                self.held = Some(Held::Partition { record: OwnedRecord::new(record), topic });
+                Ok(())
+            }
+        }
     }
 
-    /// A record waits for its topic.
+    /// A record waits to be sent.
     pub fn is_holding(&self) -> bool {
         self.held.is_some()
     }
@@ -202,10 +211,10 @@ impl Kafka {
         tokio::select! {
             ready = self.producer.ready() => Ok(ready?),
             created = created(&mut self.held) => {
-                created?;
-                let Held { record, .. } = self.held.take().expect("a record is held");
-                let topic = self.open(&record.topic);
-                record.lend(|record| self.produce(topic, record))
+                let record = created?;
+                self.held = None;
+                self.open(&record.topic);
+                record.lend(|record| self.send(record))
             }
             () = self.diagnosis.ready() => {
                 self.look(Instant::now());
@@ -228,10 +237,11 @@ impl Kafka {
         let Kafka { producer, topics, rules, last_error, .. } = self;
         let now = Instant::now();
         producer.poll(|event| match event {
-            Event::Delivered(ticket, id) => {
+            Event::Delivered(ticket, id, partition) => {
                 let topic = &mut topics[id.index()];
                 topic.delivered += 1;
                 topic.since = now;
+                topic.partitions.delivered(partition, topic.waits());
                 acknowledge(ticket);
                 *last_error = None;
                 Ok(())
@@ -261,7 +271,21 @@ impl Kafka {
                 log(level, text);
                 Ok(())
             }
-        })
+        })?;
+        self.release()
+    }
+
+    /// Sends the held record if its partition lets it now.
+    fn release(&mut self) -> Result<(), Error> {
+        match self.held.take() {
+            Some(Held::Partition { record, topic }) if self.admit(topic, record.key.as_deref()) => {
+                record.lend(|record| self.produce(topic, record))
+            }
+            held => {
+                self.held = held;
+                Ok(())
+            }
+        }
     }
 
     /// The topics of this session.
@@ -277,8 +301,25 @@ impl Kafka {
     fn open(&mut self, name: &str) -> TopicId {
         let id = self.producer.topic(name);
         self.ids.insert(name.to_owned(), id);
-        self.topics.push(Topic { name: name.to_owned(), delivered: 0, sent: 0, since: Instant::now() });
+        let (name, since) = (name.to_owned(), Instant::now());
+        self.topics.push(Topic { name, delivered: 0, sent: 0, since, partitions: Partitions::default() });
         id
+    }
+
+    /// Whether the partition of a record takes it now; if so it is to be sent.
+    fn admit(&mut self, id: TopicId, key: Option<&[u8]>) -> bool {
+        let topic = &mut self.topics[id.index()];
+        let count = self.producer.partitions(id);
+        topic.partitions.count(count.unwrap_or_default());
+        if topic.partitions.all_known() {
+            return true;
+        }
+        let partition = key.zip(count).map(|(key, count)| self.producer.partition_of(id, key, count));
+        let admitted = topic.partitions.admit(partition, topic.waits());
+        if admitted {
+            topic.partitions.sent(partition);
+        }
+        admitted
     }
 
     fn produce(&mut self, id: TopicId, record: &Record<'_>) -> Result<(), Error> {
@@ -315,8 +356,7 @@ pub(crate) fn properties(config: &Config) -> BTreeMap<String, String> {
         ("client.id", "walpost".to_owned()),
         // Latency first: under load the window in flight makes the batches.
         ("linger.ms", "0".to_owned()),
-        // A partition that does not know this producer yet takes a request whose predecessor it refused: with several
-        // in flight a refusal reorders records (G2). One at a time also makes fuller batches, for half the CPU.
+        // One at a time makes fuller batches: half the CPU. The next is made up meanwhile.
         ("max.in.flight.requests.per.connection", "1".to_owned()),
         ("topic.metadata.propagation.max.ms", unknown_topic_ms.to_string()),
     ];
@@ -492,22 +532,28 @@ impl Creator {
     }
 }
 
+/// A record, and what it waits for.
 #[derive(Debug)]
-struct Held {
-    record: OwnedRecord,
-    topic: JoinHandle<Result<(), Error>>,
+enum Held {
+    /// Its topic is being created.
+    Topic { record: OwnedRecord, creation: JoinHandle<Result<(), Error>> },
+    /// The first record of its partition is under way: see [`Partitions`].
+    Partition { record: OwnedRecord, topic: TopicId },
 }
 
-/// Resolves when the held record's topic exists; never, when none is held. Cancel safe.
-async fn created(held: &mut Option<Held>) -> Result<(), Error> {
+/// The held record whose topic exists now; never, when none waits for that. Cancel safe.
+async fn created(held: &mut Option<Held>) -> Result<OwnedRecord, Error> {
     match held {
-        Some(held) => (&mut held.topic).await.expect("creating a topic does not panic"),
-        None => std::future::pending().await,
+        Some(Held::Topic { record, creation }) => {
+            creation.await.expect("creating a topic does not panic")?;
+            Ok(record.clone())
+        }
+        Some(Held::Partition { .. }) | None => std::future::pending().await,
     }
 }
 
 /// A record that outlives its frame.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct OwnedRecord {
     ticket: Ticket,
     position: Position,

@@ -16,6 +16,7 @@ use std::{
     io::{self, Write},
     os::fd::AsRawFd,
     ptr::{self, NonNull},
+    sync::atomic::{AtomicI32, Ordering},
 };
 
 use rdkafka::{bindings::*, error::RDKafkaErrorCode};
@@ -28,7 +29,7 @@ use crate::pipeline::{Record, Ticket};
 pub(super) struct Producer {
     client: NonNull<rd_kafka_t>,
     queue: NonNull<rd_kafka_queue_t>,
-    topics: Vec<NonNull<rd_kafka_topic_t>>,
+    topics: Vec<Topic>,
     woken: UnixStream,
     /// librdkafka writes into it.
     _waker: std::os::unix::net::UnixStream,
@@ -36,6 +37,13 @@ pub(super) struct Producer {
 
 // SAFETY: librdkafka's objects may be used from any thread.
 unsafe impl Send for Producer {}
+
+/// A topic's handle. The partitioner writes the number of partitions, 0 as long as it is not known.
+#[derive(Debug)]
+struct Topic {
+    handle: NonNull<rd_kafka_topic_t>,
+    partitions: Box<AtomicI32>,
+}
 
 /// A topic of this producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +56,12 @@ impl TopicId {
     }
 }
 
+/// Index of a partition in its topic.
+pub(super) type Partition = usize;
+
 /// What librdkafka tells.
 pub(super) enum Event<'a> {
-    Delivered(Ticket, TopicId),
+    Delivered(Ticket, TopicId, Partition),
     Failed(Failure<'a>),
     /// A client-wide error: brokers down, authentication refused, or a producer that is of no more use.
     Error {
@@ -129,10 +140,35 @@ impl Producer {
     /// A handle for a topic; the caller keeps one a topic.
     pub(super) fn topic(&mut self, name: &str) -> TopicId {
         let name = CString::new(name).expect("a legal topic has no zero byte");
-        // SAFETY: client and name are alive for the call; no configuration of its own, so the client's defaults hold.
-        let topic = unsafe { rd_kafka_topic_new(self.client.as_ptr(), name.as_ptr(), ptr::null_mut()) };
-        self.topics.push(NonNull::new(topic).expect("a legal name on a live client gives a topic"));
+        let partitions = Box::new(AtomicI32::new(0));
+        // SAFETY: client and name are alive for the call. The configuration, a copy of the client's defaults with a
+        // partitioner, becomes the topic's. The counter stays where it is until `drop` has destroyed the client.
+        let handle = unsafe {
+            let conf = rd_kafka_default_topic_conf_dup(self.client.as_ptr());
+            rd_kafka_topic_conf_set_opaque(conf, (&raw const *partitions).cast_mut().cast::<c_void>());
+            rd_kafka_topic_conf_set_partitioner_cb(conf, Some(partition));
+            rd_kafka_topic_new(self.client.as_ptr(), name.as_ptr(), conf)
+        };
+        let handle = NonNull::new(handle).expect("a legal name on a live client gives a topic");
+        self.topics.push(Topic { handle, partitions });
         TopicId(self.topics.len() - 1)
+    }
+
+    /// How many partitions the topic had when a record last got one; none before the first.
+    pub(super) fn partitions(&self, id: TopicId) -> Option<usize> {
+        usize::try_from(self.topics[id.0].partitions.load(Ordering::Relaxed)).ok().filter(|count| *count > 0)
+    }
+
+    /// Where a record with this key goes among so many partitions.
+    pub(super) fn partition_of(&self, id: TopicId, key: &[u8], count: usize) -> Partition {
+        let count = i32::try_from(count).expect("it came from librdkafka");
+        let (key_ptr, none) = (key.as_ptr().cast::<c_void>(), ptr::null_mut());
+        // SAFETY: the topic is alive; with a key the partitioner only hashes.
+        let partition = unsafe {
+            let topic = self.topics[id.0].handle.as_ptr();
+            rd_kafka_msg_partitioner_murmur2_random(topic, key_ptr, key.len(), count, none, none)
+        };
+        usize::try_from(partition).expect("a hash modulo a positive number")
     }
 
     /// Queues a copy of the record. Its ticket comes back in an event, unless this fails.
@@ -146,7 +182,7 @@ impl Producer {
                 rd_kafka_header_add(headers, name.as_ptr().cast(), len(name.as_bytes()), value_ptr, len(value));
             }
             let arguments = [
-                argument(rd_kafka_vtype_t::RD_KAFKA_VTYPE_RKT, Value { rkt: self.topics[topic.0].as_ptr() }),
+                argument(rd_kafka_vtype_t::RD_KAFKA_VTYPE_RKT, Value { rkt: self.topics[topic.0].handle.as_ptr() }),
                 argument(rd_kafka_vtype_t::RD_KAFKA_VTYPE_MSGFLAGS, Value { i: RD_KAFKA_MSG_F_COPY }),
                 argument(rd_kafka_vtype_t::RD_KAFKA_VTYPE_VALUE, bytes(record.value)),
                 argument(rd_kafka_vtype_t::RD_KAFKA_VTYPE_KEY, bytes(record.key)),
@@ -196,11 +232,29 @@ impl Drop for Producer {
             );
             rd_kafka_queue_io_event_enable(self.queue.as_ptr(), -1, ptr::null(), 0);
             for topic in &self.topics {
-                rd_kafka_topic_destroy(topic.as_ptr());
+                rd_kafka_topic_destroy(topic.handle.as_ptr());
             }
             rd_kafka_queue_destroy(self.queue.as_ptr());
             rd_kafka_destroy(self.client.as_ptr());
         }
+    }
+}
+
+/// librdkafka's own partitioner, telling how many partitions there are.
+///
+/// SAFETY: called by librdkafka with a live topic, whose opaque is the counter of [`Producer::topic`].
+unsafe extern "C" fn partition(
+    topic: *const rd_kafka_topic_t,
+    key: *const c_void,
+    key_len: usize,
+    count: i32,
+    partitions: *mut c_void,
+    record: *mut c_void,
+) -> i32 {
+    // SAFETY: as the function's.
+    unsafe {
+        (*partitions.cast::<AtomicI32>()).store(count, Ordering::Relaxed);
+        rd_kafka_msg_partitioner_murmur2_random(topic, key, key_len, count, partitions, record)
     }
 }
 
@@ -252,11 +306,7 @@ impl Drop for Conf {
 struct OwnedEvent(NonNull<rd_kafka_event_t>);
 
 impl OwnedEvent {
-    fn read<E>(
-        &self,
-        topics: &[NonNull<rd_kafka_topic_t>],
-        each: &mut impl FnMut(Event<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
+    fn read<E>(&self, topics: &[Topic], each: &mut impl FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
         let event = self.0.as_ptr();
         // SAFETY: the event is alive until `drop`; texts and messages that it hands out live as long.
         unsafe {
@@ -267,11 +317,12 @@ impl OwnedEvent {
                     let mut failed: Option<Failure<'_>> = None;
                     while let Some(message) = rd_kafka_event_message_next(event).as_ref() {
                         if message.err == rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
-                            if topics.get(last.0).is_none_or(|topic| topic.as_ptr() != message.rkt) {
-                                let known = topics.iter().position(|topic| topic.as_ptr() == message.rkt);
+                            if topics.get(last.0).is_none_or(|topic| topic.handle.as_ptr() != message.rkt) {
+                                let known = topics.iter().position(|topic| topic.handle.as_ptr() == message.rkt);
                                 last = TopicId(known.expect("reports are of our own topics"));
                             }
-                            each(Event::Delivered(ticket(message._private), last))?;
+                            let partition = usize::try_from(message.partition).expect("it has been sent somewhere");
+                            each(Event::Delivered(ticket(message._private), last, partition))?;
                         } else {
                             let failure = failure(message);
                             let records = failed.map_or(1, |earlier| earlier.records + 1);

@@ -3,3 +3,4 @@
 mod diagnosis;
 pub mod kafka;
 mod librdkafka;
+mod partitions;
