@@ -54,6 +54,9 @@ fn one_oversize_event_among_small_ones_is_the_one_that_is_named() {
     ] {
         assert!(log.contains(&part), "{part}\n{log}");
     }
+    let payload =
+        session.get::<String>("SELECT left(payload, 30) FROM walpost.outbox WHERE aggregate_id = 'culprit' LIMIT 1");
+    assert!(!log.contains(&payload), "payloads stay out of the log\n{log}");
     assert_eq!(transactions(&outbox).first(), Some(&culprit), "all before it is confirmed");
 
     // Raising the limit is all it takes, and no later event has overtaken it.
