@@ -206,17 +206,19 @@ impl Producer {
         self.woken.readable().await
     }
 
-    /// Hands over all events that are there; stops at the first error of `each`.
+    /// Hands over all events that are there, behind an error of `each` too: the queue announces only what comes when it
+    /// is empty. Gives the first error.
     pub(super) fn poll<E>(&self, mut each: impl FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
         // Wake-ups first, then events: an event that comes in between wakes again.
         let mut wakeups = [0; 16];
         while self.woken.try_read(&mut wakeups).is_ok_and(|read| read > 0) {}
+        let mut outcome = Ok(());
         loop {
             // SAFETY: the queue is alive; the event is ours until the guard destroys it.
             let event = unsafe { rd_kafka_queue_poll(self.queue.as_ptr(), 0) };
-            let Some(event) = NonNull::new(event) else { return Ok(()) };
+            let Some(event) = NonNull::new(event) else { return outcome };
             let event = OwnedEvent(event);
-            event.read(&self.topics, &mut each)?;
+            outcome = outcome.and(event.read(&self.topics, &mut each));
         }
     }
 }
