@@ -226,8 +226,7 @@ impl Session<'_> {
                 _ = stop.wait_for(|stop| *stop), if streaming => self.drain(),
                 () = tokio::time::sleep_until(wake.into()) => {}
                 ready = self.kafka.ready() => {
-                    ready?;
-                    if let Err(error) = self.acknowledge() {
+                    if let Err(error) = ready.map_err(Error::from).and_then(|()| self.acknowledge()) {
                         return Err(self.halt(error).await);
                     }
                 }

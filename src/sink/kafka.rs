@@ -211,8 +211,8 @@ impl Kafka {
         tokio::select! {
             ready = self.producer.ready() => Ok(ready?),
             created = created(&mut self.held) => {
-                let record = created?;
                 self.held = None;
+                let record = created?;
                 self.open(&record.topic);
                 record.lend(|record| self.send(record))
             }
