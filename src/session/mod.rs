@@ -436,10 +436,14 @@ impl Session<'_> {
             | Error::Silence { .. }
             | Error::SynchronousStandby { .. } => return error,
         };
-        let until = Instant::now() + self.config.shutdown_grace;
+        // A grace that has begun is not given twice.
+        let until = match self.mode {
+            Mode::Streaming => Instant::now() + self.config.shutdown_grace,
+            Mode::Draining { until } | Mode::Detaching { until } => until,
+        };
         while self.pipeline.ledger().outstanding() > culprits && Instant::now() < until {
             self.report();
-            let wake = self.deadline().min(until);
+            let wake = self.feedback.deadline(self.pipeline.confirmed()).min(until);
             let trouble = select! {
                 biased;
                 () = tokio::time::sleep_until(wake.into()) => false,
