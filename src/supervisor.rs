@@ -41,6 +41,7 @@ pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<boo
             {
                 learnt.culprit = Some(event.position.clone());
                 rejected = session.err();
+                status.enter(State::Connecting, rejected.as_ref().map(|error| chain(error)));
                 continue;
             }
             Err(Error::Culprit) => return Err(rejected.unwrap_or(Error::Culprit)),
