@@ -378,11 +378,18 @@ pub(crate) fn properties(config: &Config) -> BTreeMap<String, String> {
 
 /// The same for a client that does not produce: it warns of properties that only a producer has.
 fn admin_properties(config: &Config) -> BTreeMap<String, String> {
-    let producer_only = |name: &str| {
-        ["enable.", "acks", "message.", "partitioner", "linger.", "batch.", "compression.", "queue.buffering."]
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
-    };
+    const PRODUCER_ONLY: [&str; 9] = [
+        "enable.idempotence",
+        GAPLESS,
+        "acks",
+        "message.",
+        "partitioner",
+        "linger.",
+        "batch.",
+        "compression.",
+        "queue.buffering.",
+    ];
+    let producer_only = |name: &str| PRODUCER_ONLY.iter().any(|prefix| name.starts_with(prefix));
     properties(config).into_iter().filter(|(name, _)| !producer_only(name)).collect()
 }
 
