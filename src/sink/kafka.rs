@@ -265,8 +265,6 @@ impl Kafka {
                 }
                 Ok(())
             }
-            // Our own choice, and tested.
-            Event::Log { text, .. } if text.ends_with("enable.gapless.guarantee is experimental") => Ok(()),
             Event::Log { level, text } => {
                 log(level, text);
                 Ok(())
@@ -479,7 +477,7 @@ impl Rules {
 /// librdkafka's log lines under our own levels: it calls many retriable things errors.
 fn log(level: i32, text: &str) {
     match level {
-        // It calls the property experimental, whoever sets it.
+        // It calls the property experimental. That is our own choice, and tested.
         _ if text.contains(GAPLESS) => {}
         ..=4 => tracing::warn!(target: "walpost::librdkafka", "{text}"),
         5 | 6 => tracing::info!(target: "walpost::librdkafka", "{text}"),
