@@ -1,8 +1,8 @@
 //! What is wrong, all at once, each with what mends it.
 //!
 //! Judging is apart from asking: the functions here take facts of the catalog and of Kafka and return findings; they do
-//! no IO, so that each finding has a unit test. `walpost check` prints them, `setup` refuses to build on those that it
-//! does not mend, and `run` takes single ones.
+//! no IO, so that each finding has a unit test. `walpost check` prints them, and `setup` refuses to build on those that it
+//! does not mend.
 
 mod kafka;
 mod needs;

@@ -117,7 +117,7 @@ impl Page<'_> {
         self.gauge("walpost_lag_seconds", help, now.lag_seconds(at))?;
         let help = "Records sent and not acknowledged";
         self.gauge("walpost_in_flight_records", help, attached.map(|()| now.in_flight_records as u64))?;
-        let help = "Bytes of key and value sent and not acknowledged";
+        let help = "Bytes of records sent and not acknowledged";
         self.gauge("walpost_in_flight_bytes", help, attached.map(|()| now.in_flight_bytes as u64))?;
         let fresh = now.fresh_server(at);
         let help = "Log that the slot keeps on the server";
