@@ -21,7 +21,7 @@ use crate::{
         outbox::{Outbox, Poison},
     },
     postgres::{
-        self,
+        self, ErrorKind,
         quote::{ident, qualified},
         replication::{Replication, StartRequest},
         stream::Stream,
@@ -430,6 +430,9 @@ impl Session<'_> {
             Error::Kafka(error) if error.is_permanent() => 1,
             Error::Kafka(_) => usize::MAX,
             Error::Pipeline(_) => 0,
+            // Such as a row that cannot be converted. The server takes no confirmation any more, but whoever skips what
+            // it refuses skips what precedes it too, so that must have arrived.
+            Error::Postgres(error) if error.kind() == ErrorKind::Permanent => 0,
             Error::Postgres(_)
             | Error::Slot(_)
             | Error::Forwarded { .. }
@@ -441,6 +444,7 @@ impl Session<'_> {
             Mode::Streaming => Instant::now() + self.config.shutdown_grace,
             Mode::Draining { until } | Mode::Detaching { until } => until,
         };
+        let mut attached = true;
         while self.pipeline.ledger().outstanding() > culprits && Instant::now() < until {
             self.report();
             let wake = self.feedback.deadline(self.pipeline.confirmed()).min(until);
@@ -448,7 +452,10 @@ impl Session<'_> {
                 biased;
                 () = tokio::time::sleep_until(wake.into()) => false,
                 ready = self.kafka.ready() => ready.is_err() || self.acknowledge().is_err(),
-                written = self.stream.progress(false) => written.is_err(),
+                written = self.stream.progress(false), if attached => {
+                    attached = written.is_ok();
+                    false
+                }
             };
             if trouble {
                 break;
