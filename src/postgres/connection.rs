@@ -18,7 +18,7 @@ use super::{
 
 /// A session that is opened over a connected socket; its two kinds are replication and SQL.
 pub(super) trait Session: Sized + Send {
-    /// Logs in.
+    /// Logs in; `at` leads to the server behind the socket and to no other.
     fn open(
         socket: Socket,
         at: &ConnInfo,
@@ -112,7 +112,8 @@ async fn visit<S: Session>(at: &ConnInfo, target: &Target, wanted: TargetSession
     let mut failures = Vec::new();
     for address in balanced(at, bounded(at, socket::addresses(target), |limit| resolving(target, limit)).await?) {
         let late = |limit| Error::ConnectTimeout { at: address.clone(), limit };
-        match bounded(at, attempt(at, target, &address, wanted), late).await {
+        let here = at.narrowed(target, &address);
+        match bounded(at, attempt(&here, target, &address, wanted), late).await {
             Ok(session) => return Ok(session),
             Err(error @ Error::WrongSession { .. }) => return Err(error),
             Err(error) if leads_on(&error) => failures.push(error),

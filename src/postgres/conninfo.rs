@@ -26,6 +26,7 @@ use self::{
     keywords::{KEYWORDS, Treatment},
     settings::{Settings, default_socket_directory},
 };
+use super::socket::Address;
 
 /// One element of the host list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,6 +145,18 @@ impl ConnInfo {
             given.insert(0, (keyword.name, value));
         }
         Settings { given, variable: &variable }.resolve()
+    }
+
+    /// The way to one server, whatever it has become by the time it is taken again.
+    pub(super) fn narrowed(&self, target: &Target, address: &Address) -> ConnInfo {
+        let host = match (&target.host, address) {
+            (Host::Tcp { name, .. }, Address::Tcp { address, .. }) => {
+                Host::Tcp { name: name.clone(), address: Some(address.ip()) }
+            }
+            (host, _) => host.clone(),
+        };
+        let targets = vec![Target { host, port: target.port }];
+        ConnInfo { targets, target_session: TargetSession::Any, ..self.clone() }
     }
 
     /// The password for one host: the one given, else the password file's.

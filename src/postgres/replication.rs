@@ -50,6 +50,7 @@ pub struct StartRequest<'a> {
 
 /// A walsender session in command mode.
 pub struct Replication {
+    at: ConnInfo,
     wire: Wire,
     reports: Reports,
     version: u32,
@@ -80,6 +81,11 @@ impl Replication {
     /// Sends a replication command or SQL by the simple protocol; gives the rows of all its results, as text.
     pub async fn query(&mut self, sql: &str) -> Result<Vec<Vec<Option<String>>>, Error> {
         self.answer(sql, Doing::Command).await
+    }
+
+    /// The way to this very server, of all that the connection string names.
+    pub fn server(&self) -> &ConnInfo {
+        &self.at
     }
 
     /// The server's version as `server_version_num` has it: 150018 for 15.18.
@@ -209,7 +215,7 @@ impl Session for Replication {
         let mut wire = Wire::new(socket);
         let reports = startup::log_in(&mut wire, at, password).await?;
         let version = version_number(reports.parameters.get("server_version").map(String::as_str))?;
-        Ok(Replication { wire, reports, version })
+        Ok(Replication { at: at.clone(), wire, reports, version })
     }
 
     fn reported(&self, parameter: &str) -> Option<&str> {

@@ -185,11 +185,12 @@ async fn begin(config: &Config, mut connection: Replication) -> Result<Begun, Er
     let slot = Slot::read(&mut connection, &config.slot, &identity.database).await?;
     let patience = wal_sender_timeout(&mut connection).await?.unwrap_or(SILENCE_MAX);
     let start = slot.confirmed;
+    let server = connection.server().clone();
     let publications = [config.publication.as_str()];
     let stream = connection
         .start(&StartRequest { slot: &config.slot, publications: &publications, start, messages: false })
         .await?;
-    let mut sampler = Sampler::start(config);
+    let mut sampler = Sampler::start(config, server);
     let sample = sampler.next().await?;
     if sample.confirmed > start {
         return Err(Error::Forwarded { slot: config.slot.clone(), asked: start, begins: sample.confirmed });

@@ -46,10 +46,11 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    pub(super) fn start(config: &Config) -> Sampler {
+    /// Looks at `server`, which streams to us: another host of the connection string knows nothing of it.
+    pub(super) fn start(config: &Config, server: ConnInfo) -> Sampler {
         let (sender, samples) = mpsc::channel(1);
         let look = Look {
-            database: config.database.clone(),
+            server,
             slot: config.slot.clone(),
             publication: config.publication.clone(),
             outboxes: config.outboxes.iter().map(|outbox| outbox.name.clone()).collect(),
@@ -85,7 +86,7 @@ pub(super) fn is_shutdown(error: &postgres::Error) -> bool {
 }
 
 struct Look {
-    database: ConnInfo,
+    server: ConnInfo,
     slot: String,
     publication: String,
     outboxes: Vec<TableName>,
@@ -100,7 +101,7 @@ impl Look {
     }
 
     async fn query(&self) -> Result<Sample, postgres::Error> {
-        let client = sql::connect(&self.database).await?;
+        let client = sql::connect(&self.server).await?;
         let tables: Vec<&str> = self.outboxes.iter().map(|outbox| outbox.table.as_str()).collect();
         let row = client
             .query_one(
