@@ -209,8 +209,13 @@ async fn begin(config: &Config, mut connection: Replication) -> Result<Begun, Er
 impl Session<'_> {
     async fn stream(mut self, sampler: &mut Sampler, stop: &mut watch::Receiver<bool>) -> Result<End, Error> {
         loop {
-            if let Err(error) = self.step() {
-                return Err(self.halt(error).await);
+            match self.step() {
+                Ok(()) => {}
+                // All is confirmed, which is what its shutdown waited for.
+                Err(Error::Postgres(postgres::Error::CopyEnded)) if matches!(self.mode, Mode::Detaching { .. }) => {
+                    return Ok(End::ServerStopped);
+                }
+                Err(error) => return Err(self.halt(error).await),
             }
             self.report();
             if let Some(end) = self.end() {
