@@ -6,6 +6,7 @@
 //! [`supervisor`] the one place that starts it again.
 
 pub mod bench;
+mod chain;
 pub mod check;
 pub mod cli;
 pub mod config;

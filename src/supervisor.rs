@@ -9,6 +9,7 @@ use std::{
 use tokio::sync::watch;
 
 use crate::{
+    chain::Chain,
     config::Config,
     postgres::ErrorKind,
     session::{self, End, Error, Learnt},
@@ -41,7 +42,7 @@ pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<boo
             {
                 learnt.culprit = Some(event.position.clone());
                 rejected = session.err();
-                status.enter(State::Connecting, rejected.as_ref().map(|error| chain(error)));
+                status.enter(State::Connecting, rejected.as_ref().map(|error| Chain(error).to_string()));
                 continue;
             }
             Err(Error::Culprit) => return Err(rejected.unwrap_or(Error::Culprit)),
@@ -61,8 +62,8 @@ pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<boo
                 }
                 ErrorKind::Transient | ErrorKind::ServerStopping => {
                     let pause = backoff.next();
-                    tracing::warn!("{}; trying again in {pause:?}", chain(&error));
-                    status.enter(State::Connecting, Some(chain(&error)));
+                    tracing::warn!("{}; trying again in {pause:?}", Chain(&error));
+                    status.enter(State::Connecting, Some(Chain(&error).to_string()));
                     status.now().reconnects += 1;
                     pause
                 }
@@ -101,7 +102,7 @@ fn standby(config: &Config, status: &Status, pid: Option<i32>, error: &Error) {
         let holder = pid.map_or_else(String::new, |pid| format!(" (held by server process {pid})"));
         tracing::info!("standby: slot {} is in use{holder}; waiting for it", config.slot);
     }
-    status.enter(State::Standby, Some(chain(error)));
+    status.enter(State::Standby, Some(Chain(error).to_string()));
 }
 
 fn kind(error: &Error) -> ErrorKind {
@@ -115,20 +116,6 @@ fn kind(error: &Error) -> ErrorKind {
             ErrorKind::Permanent
         }
     }
-}
-
-/// An error and its causes on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut line = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let text = error.to_string();
-        if !line.contains(&text) {
-            line = format!("{line}: {text}");
-        }
-        source = error.source();
-    }
-    line
 }
 
 /// Doubles to a limit; each pause is drawn between half and whole, that many processes do not return as one.

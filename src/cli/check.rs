@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::{Exit, output};
 use crate::{
+    chain::Chain,
     check::{self, Finding, Severity},
     config::{Config, Flags, Needs},
     kafka::{facts::Kafka, topics::Pattern},
@@ -52,7 +53,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
 async fn database(config: &Config) -> Vec<Finding> {
     match ask_database(config).await {
         Ok(findings) => findings,
-        Err(error) => vec![Finding::error("database", "cannot be examined", chain(&error))],
+        Err(error) => vec![Finding::error("database", "cannot be examined", Chain(&*error).to_string())],
     }
 }
 
@@ -71,7 +72,7 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
     let mut findings = check::server(&server, slot.as_ref(), config.status_interval);
     match Replication::connect(&config.database).await {
         Ok(session) => session.close().await,
-        Err(error) => findings.push(Finding::error("replication connection", "is refused", chain(&error.into()))),
+        Err(error) => findings.push(Finding::error("replication connection", "is refused", Chain(&error).to_string())),
     }
     findings
         .extend(check::synchronous(&senders, &config.slot).or_else(|| {
@@ -84,18 +85,6 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
     findings.extend(check::publication(&config.publication, publication.as_ref(), &outboxes, slot.is_some()));
     findings.extend(check::slot(&config.slot, slot.as_ref(), &server.database));
     Ok(findings)
-}
-
-/// An error with its causes, in one line.
-fn chain(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if !text.contains(&cause) {
-            text.push_str(if text.is_empty() { "" } else { ": " });
-            text.push_str(&cause);
-        }
-    }
-    text
 }
 
 fn text(findings: &[Finding]) -> String {

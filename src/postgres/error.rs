@@ -1,6 +1,6 @@
 //! Everything that can go wrong between walpost and PostgreSQL, and whether trying again can help.
 
-use std::{fmt, io, time::Duration};
+use std::{io, time::Duration};
 
 use super::{
     conninfo::TargetSession,
@@ -9,6 +9,7 @@ use super::{
     socket::Address,
     tls::TlsError,
 };
+use crate::chain::Chain;
 
 /// An error of either connection.
 #[derive(Debug, thiserror::Error)]
@@ -197,21 +198,6 @@ impl Error {
 impl From<tokio_postgres::Error> for Error {
     fn from(error: tokio_postgres::Error) -> Error {
         Error::from_sql(error, Doing::Command)
-    }
-}
-
-/// An error with all its causes, on one line.
-struct Chain<'a>(&'a Error);
-
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut cause = std::error::Error::source(self.0);
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
     }
 }
 
