@@ -295,11 +295,15 @@ impl Session<'_> {
     fn acknowledge(&mut self) -> Result<(), Error> {
         let Session { kafka, pipeline, .. } = self;
         kafka.poll(|ticket| pipeline.acknowledge(ticket))?;
+        self.observe_completed();
+        Ok(())
+    }
+
+    fn observe_completed(&mut self) {
         let at = SystemTime::now();
-        for commit in pipeline.take_completed() {
+        for commit in self.pipeline.take_completed() {
             self.status.commit_to_delivery.observe(seconds_since(commit, at));
         }
-        Ok(())
     }
 
     /// Reports to the server when it is due, and to the status always.
@@ -311,6 +315,8 @@ impl Session<'_> {
         if let Some(update) = self.feedback.due(self.pipeline.confirmed(), now) {
             self.stream.send(&update.encode(clock()));
         }
+        // A commit completes by itself when its records were acknowledged before it was read.
+        self.observe_completed();
         self.publish();
     }
 
