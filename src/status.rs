@@ -51,6 +51,8 @@ pub struct Now {
     pub timestamps_replaced: u64,
     /// Sessions that ended in trouble.
     pub reconnects: u64,
+    /// An outbox whose events the publication leaves out, and what mends it.
+    pub unpublished: Option<String>,
     /// What the server last said of itself, and when.
     pub server: Option<ServerSample>,
 }
@@ -103,6 +105,7 @@ impl Status {
             delivered: Totals::default(),
             timestamps_replaced: 0,
             reconnects: 0,
+            unpublished: None,
             server: None,
         };
         Status { now: Mutex::new(now), commit_to_delivery: Histogram::new(seconds) }
@@ -124,6 +127,7 @@ impl Status {
             now.in_flight_bytes = 0;
             now.oldest = None;
             now.oldest_unconfirmed = None;
+            now.unpublished = None;
             now.server = None;
         }
         now.state = state;

@@ -50,7 +50,7 @@ pub(super) fn ready(now: &Now, at: SystemTime) -> Verdict {
         State::Connecting | State::Stopping => false,
         State::Standby => true,
         State::Streaming => {
-            let trouble = [blocked(now, at), unanswered(now, at)];
+            let trouble = [blocked(now, at), unanswered(now, at), now.unpublished.clone()];
             let flows = trouble.iter().all(Option::is_none);
             reasons.extend(trouble.into_iter().flatten());
             flows

@@ -383,21 +383,28 @@ impl Session<'_> {
         if let Some(state) = sample.sync_state.filter(|state| state != "async") {
             return Err(Error::SynchronousStandby { state });
         }
-        for Outbox { name, .. } in &self.config.outboxes {
+        let unpublished = self.config.outboxes.iter().find_map(|Outbox { name, .. }| {
             let (publication, table) = (ident(&self.config.publication), qualified(&name.schema, &name.table));
             if sample.by_partition.contains(name) {
-                tracing::error!(
+                Some(format!(
                     "publication {publication} does not publish outbox {table} through its root: its events are not \
                      streamed; ALTER PUBLICATION {publication} SET (publish_via_partition_root = true), then send what was \
                      inserted meanwhile"
-                );
+                ))
             } else if !sample.published.contains(name) {
-                tracing::error!(
-                    "outbox {table} is not in publication {publication}: its events are not streamed; \
-                     ALTER PUBLICATION {publication} ADD TABLE {table}, then send what was inserted meanwhile"
-                );
+                Some(format!(
+                    "inserts of outbox {table} are not in publication {publication}: its events are not streamed; \
+                     ALTER PUBLICATION {publication} ADD TABLE {table}, or SET (publish = 'insert'), then send what was \
+                     inserted meanwhile"
+                ))
+            } else {
+                None
             }
+        });
+        if let Some(gap) = &unpublished {
+            tracing::error!("{gap}");
         }
+        self.status.now().unpublished = unpublished;
         self.status.now().server = Some(ServerSample {
             taken: SystemTime::now(),
             wal: sample.wal,

@@ -106,8 +106,9 @@ impl Look {
         let row = client
             .query_one(
                 "WITH published AS ( \
-                   SELECT schemaname::text, tablename::text FROM pg_catalog.pg_publication_tables \
-                   WHERE pubname = $2 AND tablename = ANY ($3) \
+                   SELECT schemaname::text, tablename::text FROM pg_catalog.pg_publication_tables t \
+                   JOIN pg_catalog.pg_publication p USING (pubname) \
+                   WHERE pubname = $2 AND p.pubinsert AND tablename = ANY ($3) \
                  ), by_partition AS ( \
                    SELECT nspname::text AS schema, relname::text AS name FROM pg_catalog.pg_class \
                    JOIN pg_catalog.pg_namespace n ON n.oid = relnamespace \

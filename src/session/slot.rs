@@ -34,14 +34,14 @@ pub enum Unusable {
          (SELECT pg_drop_replication_slot('{slot}')) and run walpost setup"
     )]
     Lost { slot: String, reason: String, confirmed: String },
-    #[error("replication slot {slot:?} is in use by server process {pid}")]
-    InUse { slot: String, pid: i32 },
+    #[error("replication slot {slot:?} is in use{}", .pid.map_or_else(String::new, |pid| format!(" by server process {pid}")))]
+    InUse { slot: String, pid: Option<i32> },
 }
 
 impl Unusable {
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
-            Unusable::InUse { pid, .. } => ErrorKind::SlotInUse { pid: Some(*pid) },
+            Unusable::InUse { pid, .. } => ErrorKind::SlotInUse { pid: *pid },
             Unusable::Missing { .. }
             | Unusable::OtherDatabase { .. }
             | Unusable::OtherKind { .. }
@@ -78,11 +78,11 @@ impl Slot {
             return Err(Unusable::Lost { slot, reason, confirmed }.into());
         }
         if let Some(pid) = pid.and_then(|pid| pid.parse().ok()) {
-            return Err(Unusable::InUse { slot, pid }.into());
+            return Err(Unusable::InUse { slot, pid: Some(pid) }.into());
         }
         let confirmed = confirmed.and_then(|lsn| lsn.parse().ok());
         // A slot that is still being made has no position yet: whoever makes it is about to let it go.
-        confirmed.map(|confirmed| Slot { confirmed }).ok_or_else(|| Unusable::InUse { slot, pid: 0 }.into())
+        confirmed.map(|confirmed| Slot { confirmed }).ok_or_else(|| Unusable::InUse { slot, pid: None }.into())
     }
 }
 

@@ -511,7 +511,10 @@ impl Creator {
             const BROKER_DEFAULT: i32 = -1;
             let replication = TopicReplication::Fixed(topics.replication.unwrap_or(BROKER_DEFAULT));
             let topic = NewTopic::new(&name, topics.partitions.unwrap_or(BROKER_DEFAULT), replication);
-            let awaited = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
+            // An hour is for ever: while no broker answers, librdkafka tries by itself and the stream waits.
+            let awaited = AdminOptions::new()
+                .request_timeout(Some(Duration::from_secs(3600)))
+                .operation_timeout(Some(Duration::from_secs(30)));
             let results =
                 admin.create_topics([&topic], &awaited).await.map_err(|error| failed(error.to_string(), false))?;
             match results.into_iter().next() {
