@@ -42,8 +42,8 @@ fn twenty_hard_kills_in_mid_drain_lose_and_reorder_nothing() {
     let report = outbox.delivered(kafka, &["bulk"], WITHIN);
     println!("{} events, {KILLS} kills: {report}", outbox.committed().len());
     report.assert_complete();
-    // What may be in flight by default, what is confirmed to the server only every 20 ms, and a transaction begun.
-    assert!(report.duplicates <= KILLS * (3_000 + 4_000 + 2_000), "{report}");
+    // What may be in flight by default, and what was acknowledged since the last confirmation.
+    assert!(report.duplicates <= KILLS * 5_000, "{report}");
     assert_eq!(walpost.terminate(WITHIN), 0);
 }
 

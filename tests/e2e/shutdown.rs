@@ -65,7 +65,7 @@ fn a_stop_while_kafka_is_away_ends_within_the_grace_and_loses_nothing() {
     let nobody = format!("brokers = '127.0.0.1:{}'\n", scratch::port());
 
     let walpost = Walpost::start(&outbox.configuration(kafka, &format!("{nobody}shutdown_grace = '2s'")));
-    full(&walpost);
+    has_begun(&walpost);
     let asked = Instant::now();
     assert_eq!(walpost.terminate(WITHIN), 1);
     let took = asked.elapsed();
@@ -73,7 +73,7 @@ fn a_stop_while_kafka_is_away_ends_within_the_grace_and_loses_nothing() {
     assert!(walpost.log().contains("undelivered; they are not confirmed, so the next run sends them"));
 
     let walpost = Walpost::start(&outbox.configuration(kafka, &format!("{nobody}shutdown_grace = '1h'")));
-    full(&walpost);
+    has_begun(&walpost);
     walpost.signal(Signal::Term);
     eventually(WITHIN, "it is stopping", || walpost.log().contains("delivering what is in flight").then_some(()));
     let asked = Instant::now();
@@ -87,9 +87,7 @@ fn a_stop_while_kafka_is_away_ends_within_the_grace_and_loses_nothing() {
     assert_eq!(walpost.terminate(WITHIN), 0);
 }
 
-/// Waits until no more may be in flight.
-fn full(walpost: &Walpost) {
-    eventually(WITHIN, "what may be in flight is", || {
-        (walpost.metric("walpost_in_flight_records")? >= 3_000.0).then_some(())
-    });
+/// Waits until it has something to deliver.
+fn has_begun(walpost: &Walpost) {
+    eventually(WITHIN, "a record is in flight", || (walpost.metric("walpost_in_flight_records")? >= 1.0).then_some(()));
 }
