@@ -243,8 +243,10 @@ fn a_link_that_swallows_everything_is_given_up_and_made_anew() {
         eventually(Duration::from_secs(30), "it gives the link up", || {
             (walpost.log().matches(silent).count() > seen).then_some(())
         });
+        assert_eq!(walpost.http("/readyz").map(|(code, _)| code), Some(503));
         proxy.heal();
         eventually(WITHIN, "it streams again", || outbox.walsender().filter(|new| *new != pid));
+        eventually(WITHIN, "it is ready", || walpost.http("/readyz").filter(|(code, _)| *code == 200));
     }
     outbox.delivered(kafka, &["bulk"], WITHIN).assert_complete();
     outbox.drained(WITHIN);
