@@ -30,8 +30,7 @@ pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<boo
     loop {
         let before = status.now().confirmed;
         let session = select_stop(session::run(config, &learnt, status, stop.clone()), &mut stop, status).await;
-        let moved = status.now().confirmed != before;
-        if moved {
+        if status.now().confirmed != before {
             backoff = Backoff::new();
         }
         match session {
@@ -47,8 +46,6 @@ pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<boo
                 continue;
             }
             Err(Error::Culprit) => return Err(rejected.unwrap_or(Error::Culprit)),
-            // What was refused is behind us.
-            Ok(_) | Err(_) if moved => learnt.batches = BatchBytes::of(config),
             Ok(_) | Err(_) => {}
         }
         let pause = match session {
