@@ -84,6 +84,7 @@ fn new_records_of_old_and_new_topics_are_followed_until_the_reader_goes() {
     let brokers = Kafka::shared().brokers();
     let mut tail = Command::new(env!("CARGO_BIN_EXE_walpost"))
         .args(["tail", &pattern, "--brokers", &brokers, "--timeout", WITHIN, "--json"])
+        .env_remove("WALPOST_CACHE")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
