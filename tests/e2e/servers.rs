@@ -32,7 +32,10 @@ fn every_postgresql_starts_and_is_ready_for_logical_decoding() {
         let session = database.session();
         assert_eq!(session.get::<u32>("SELECT current_setting('server_version_num')::int / 10000"), u32::from(version));
         session.run("SELECT pg_create_logical_replication_slot('s', 'pgoutput')");
-        assert_eq!(session.get::<u16>("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"), 1);
+        assert_eq!(
+            session.get::<u16>("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"),
+            1
+        );
     }
 }
 
