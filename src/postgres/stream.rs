@@ -56,11 +56,6 @@ impl Stream {
         self.wire.queue_copy_data(body);
     }
 
-    /// Whether something is queued that has not been written.
-    pub fn has_output(&self) -> bool {
-        self.wire.has_output()
-    }
-
     /// Ends the copy in order: writes what is queued, says CopyDone, reads to the server's end of it, closes. The caller
     /// bounds it in time.
     pub async fn finish(mut self) -> Result<(), Error> {

@@ -90,10 +90,6 @@ impl Wire {
         self.output.bytes.extend_from_slice(body);
     }
 
-    pub(super) fn has_output(&self) -> bool {
-        !self.output.bytes.is_empty()
-    }
-
     /// Reads until something is here (with `read`), writing what is queued meanwhile; without `read` it only writes, and
     /// never ends. Cancel safe.
     pub(super) async fn progress(&mut self, read: bool) -> Result<usize, Error> {
