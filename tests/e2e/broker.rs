@@ -186,10 +186,11 @@ fn a_fatal_producer_is_rebuilt_and_the_stream_goes_on_from_the_slot() {
     for _ in 0..3 {
         writer.bulk(Bulk { transactions: 100, rows: 1, aggregates: 3, padding: 0 });
         outbox.drained(WITHIN);
+        // One event alone: unlike Kafka, that broker would take a request behind the refused one.
         mock.request_errors(RDKafkaApiKey::Produce, &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER]);
+        writer.one("bulk", "w0-0");
+        outbox.drained(WITHIN);
     }
-    writer.one("bulk", "w0-0");
-    outbox.drained(WITHIN);
     // Whether the record's report or the producer's end comes first is open.
     let log = walpost.log();
     assert_eq!(log.matches("trying again in").count(), 3, "{log}");
