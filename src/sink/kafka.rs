@@ -7,6 +7,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -14,7 +15,7 @@ use rdkafka::{
     ClientConfig,
     admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
     client::DefaultClientContext,
-    error::RDKafkaErrorCode as Code,
+    error::{KafkaError, RDKafkaErrorCode as Code},
 };
 use tokio::task::JoinHandle;
 
@@ -183,7 +184,7 @@ impl Kafka {
     pub fn send(&mut self, record: &Record<'_>) -> Result<(), Error> {
         let topic = match self.ids.get(record.topic) {
             Some(topic) => *topic,
-            None => match &self.create {
+            None => match &mut self.create {
                 Some(creator) => {
                     let creation = creator.create(record.topic);
                     self.held = Some(Held::Topic { record: OwnedRecord::new(record), creation });
@@ -486,28 +487,42 @@ fn log(level: i32, text: &str) {
 }
 
 /// Creates topics, each before the first record to it (`topics.create`).
-#[derive(Debug)]
 struct Creator {
     properties: BTreeMap<String, String>,
     topics: Topics,
     principal: String,
+    /// Made for the first topic and kept: each is a client with threads and connections of its own.
+    admin: Option<Arc<AdminClient<DefaultClientContext>>>,
+}
+
+impl fmt::Debug for Creator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Creator").field("topics", &self.topics).finish_non_exhaustive()
+    }
 }
 
 impl Creator {
     fn new(config: &Config) -> Creator {
-        Creator { properties: admin_properties(config), topics: config.topics, principal: principal(&config.kafka) }
+        let (topics, principal) = (config.topics, principal(&config.kafka));
+        Creator { properties: admin_properties(config), topics, principal, admin: None }
+    }
+
+    fn admin(&mut self) -> Result<Arc<AdminClient<DefaultClientContext>>, KafkaError> {
+        if let Some(admin) = &self.admin {
+            return Ok(Arc::clone(admin));
+        }
+        let mut config = ClientConfig::new();
+        config.extend(self.properties.clone());
+        Ok(Arc::clone(self.admin.insert(Arc::new(config.create()?))))
     }
 
     /// Resolves when the topic exists.
-    fn create(&self, name: &str) -> JoinHandle<Result<(), Error>> {
-        let (properties, topics, principal) = (self.properties.clone(), self.topics, self.principal.clone());
+    fn create(&mut self, name: &str) -> JoinHandle<Result<(), Error>> {
+        let (admin, topics, principal) = (self.admin(), self.topics, self.principal.clone());
         let name = name.to_owned();
         tokio::spawn(async move {
             let failed = |reason: String, rejected| Error::CreateTopic { topic: name.clone(), reason, rejected };
-            let mut config = ClientConfig::new();
-            config.extend(properties);
-            let admin: AdminClient<DefaultClientContext> =
-                config.create().map_err(|error| failed(error.to_string(), false))?;
+            let admin = admin.map_err(|error| failed(error.to_string(), false))?;
             const BROKER_DEFAULT: i32 = -1;
             let replication = TopicReplication::Fixed(topics.replication.unwrap_or(BROKER_DEFAULT));
             let topic = NewTopic::new(&name, topics.partitions.unwrap_or(BROKER_DEFAULT), replication);
