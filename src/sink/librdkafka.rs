@@ -171,7 +171,8 @@ impl Producer {
         usize::try_from(partition).expect("a hash modulo a positive number")
     }
 
-    /// Queues a copy of the record. Its ticket comes back in an event, unless this fails.
+    /// Queues a copy of the record. Its ticket comes back in an event, unless this fails; with `Fatal` when the producer
+    /// has ended, which an event tells too.
     pub(super) fn produce(&self, topic: TopicId, record: &Record<'_>) -> Result<(), RDKafkaErrorCode> {
         // SAFETY: every pointer is valid during the calls, and librdkafka copies what it keeps (MSG_F_COPY; headers by
         // `rd_kafka_header_add`). On success the message owns `headers`; on failure they are destroyed here.
@@ -194,7 +195,11 @@ impl Producer {
             if error.is_null() {
                 return Ok(());
             }
-            let code = rd_kafka_error_code(error);
+            // A producer that has ended answers with what ended it, which would read as a fault of this record.
+            let code = match rd_kafka_error_is_fatal(error) {
+                0 => rd_kafka_error_code(error),
+                _ => rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__FATAL,
+            };
             rd_kafka_error_destroy(error);
             rd_kafka_headers_destroy(headers);
             Err(code.into())
