@@ -212,8 +212,9 @@ impl Kafka {
         tokio::select! {
             ready = self.producer.ready() => Ok(ready?),
             created = created(&mut self.held) => {
-                self.held = None;
-                let record = created?;
+                let held = self.held.take();
+                created?;
+                let Some(Held::Topic { record, .. }) = held else { return Ok(()) };
                 self.open(&record.topic);
                 record.lend(|record| self.send(record))
             }
@@ -564,19 +565,16 @@ enum Held {
     Partition { record: OwnedRecord, topic: TopicId },
 }
 
-/// The held record whose topic exists now; never, when none waits for that. Cancel safe.
-async fn created(held: &mut Option<Held>) -> Result<OwnedRecord, Error> {
+/// Resolves when the topic that the held record waits for exists; never, when none waits for that. Cancel safe.
+async fn created(held: &mut Option<Held>) -> Result<(), Error> {
     match held {
-        Some(Held::Topic { record, creation }) => {
-            creation.await.expect("creating a topic does not panic")?;
-            Ok(record.clone())
-        }
+        Some(Held::Topic { creation, .. }) => creation.await.expect("creating a topic does not panic"),
         Some(Held::Partition { .. }) | None => std::future::pending().await,
     }
 }
 
 /// A record that outlives its frame.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct OwnedRecord {
     ticket: Ticket,
     position: Position,
