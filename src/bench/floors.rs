@@ -24,7 +24,7 @@ use crate::{
         frame::{Frame, StatusUpdate},
     },
     postgres::replication::{Replication, StartRequest},
-    sink::kafka,
+    sink::properties::properties,
     status::unix_us,
 };
 
@@ -58,10 +58,10 @@ pub async fn receive(config: &Config, slot: &str, publication: &str, rows: u32) 
 
 /// Produces records with walpost's own properties of librdkafka; gives the seconds until the last is acknowledged.
 pub async fn produce(config: &Config, topic: &str, records: &[Prepared], count: u32) -> anyhow::Result<f64> {
-    let mut properties = ClientConfig::new();
-    properties.extend(kafka::properties(config));
+    let mut client = ClientConfig::new();
+    client.extend(properties(config));
     let reports = Arc::new(Reports::default());
-    let producer: ThreadedProducer<Counting> = properties.create_with_context(Counting(Arc::clone(&reports)))?;
+    let producer: ThreadedProducer<Counting> = client.create_with_context(Counting(Arc::clone(&reports)))?;
     let begun = Instant::now();
     for record in records.iter().cycle().take(count as usize) {
         let headers = record.headers.iter().fold(OwnedHeaders::new_with_capacity(5), |headers, (key, value)| {

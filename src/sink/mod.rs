@@ -1,6 +1,10 @@
 //! Where records go.
 
 mod diagnosis;
+mod error;
 pub mod kafka;
 mod librdkafka;
+mod owned;
 mod partitions;
+pub(crate) mod properties;
+mod topics;

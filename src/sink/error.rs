@@ -1,0 +1,148 @@
+//! What it means that Kafka did not take a record, and whether another session can mend it.
+
+use std::{fmt, time::Duration};
+
+use rdkafka::error::RDKafkaErrorCode as Code;
+
+use super::librdkafka::{Failure, NewProducerError};
+
+/// A record that Kafka refuses for good, a right that is missing, or a producer that is of no more use.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(
+        "kafka rejected {event} for good: {reason} ({size} bytes of key and value, limit {limit}); nothing from that event \
+         on is confirmed: mend the event's topic or the limit and start walpost again", size = event.size
+    )]
+    Rejected { event: Box<Undelivered>, limit: String, reason: String },
+    #[error(
+        "kafka has had no topic for {event} in {waited:?}; create it, or set topics.create = true \
+         (route.unknown_topic_timeout says how long to wait)"
+    )]
+    UnknownTopic { event: Box<Undelivered>, waited: Duration, timeout: Duration },
+    #[error("kafka refused a batch of {records} records for its size (the largest is {event}); smaller batches follow")]
+    BatchTooLarge { event: Box<Undelivered>, records: usize },
+    #[error("kafka refused a batch of {records} records ({event} among them): {reason}; they follow one by one")]
+    BatchRefused { event: Box<Undelivered>, records: usize, reason: String },
+    #[error("kafka principal {principal} lacks the right {right}, its events are kept until it is given: {reason}")]
+    Unauthorized { principal: String, right: String, reason: String },
+    #[error("topic {topic} could not be created: {reason}")]
+    CreateTopic { topic: String, reason: String, rejected: bool },
+    #[error("the kafka producer is of no more use, a new one continues from the slot: {reason}")]
+    Fatal { reason: String },
+    #[error("kafka did not take {event}: {reason}")]
+    Failed { event: Box<Undelivered>, reason: String },
+    #[error(transparent)]
+    NewProducer(#[from] NewProducerError),
+    #[error("the kafka producer's events cannot be awaited")]
+    Events(#[from] std::io::Error),
+}
+
+/// What identifies a record that was not delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undelivered {
+    pub id: String,
+    pub position: String,
+    pub topic: String,
+    /// Key and value, in bytes.
+    pub size: usize,
+}
+
+impl fmt::Display for Undelivered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "event {} at position {} for topic {}", self.id, self.position, self.topic)
+    }
+}
+
+impl Error {
+    /// Whether a new session would meet the same end.
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            Error::Rejected { .. } | Error::NewProducer(_) => true,
+            Error::CreateTopic { rejected, .. } => *rejected,
+            Error::UnknownTopic { waited, timeout, .. } => waited >= timeout,
+            Error::BatchTooLarge { .. }
+            | Error::BatchRefused { .. }
+            | Error::Unauthorized { .. }
+            | Error::Fatal { .. }
+            | Error::Failed { .. }
+            | Error::Events(_) => false,
+        }
+    }
+}
+
+/// What is needed to say why a record failed.
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) principal: String,
+    pub(super) message_bytes_max: String,
+    pub(super) unknown_topic_timeout: Duration,
+}
+
+impl Rules {
+    /// What it means that a record was not delivered.
+    pub(super) fn undelivered(&self, failure: &Failure<'_>, unknown_for: Duration) -> Error {
+        let event = || {
+            Box::new(Undelivered {
+                id: String::from_utf8_lossy(failure.id).into_owned(),
+                position: String::from_utf8_lossy(failure.position).into_owned(),
+                topic: failure.topic.to_owned(),
+                size: failure.size,
+            })
+        };
+        let reason = failure.text.to_owned();
+        match failure.code {
+            Code::TopicAuthorizationFailed => {
+                // WRITE implies DESCRIBE.
+                let right = format!("WRITE on topic {} (and CREATE, where Kafka is to make it)", failure.topic);
+                Error::Unauthorized { principal: self.principal.clone(), right, reason }
+            }
+            Code::ClusterAuthorizationFailed => self.no_producer_id(failure.text, failure.topic),
+            Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition => {
+                Error::UnknownTopic { event: event(), waited: unknown_for, timeout: self.unknown_topic_timeout }
+            }
+            Code::MessageSizeTooLarge | Code::MessageBatchTooLarge if failure.records > 1 => {
+                Error::BatchTooLarge { event: event(), records: failure.records }
+            }
+            Code::MessageSizeTooLarge | Code::MessageBatchTooLarge => {
+                let limit = format!(
+                    "{} bytes of message.max.bytes here, or the topic's max.message.bytes for the batch",
+                    self.message_bytes_max
+                );
+                Error::Rejected { event: event(), limit, reason }
+            }
+            Code::InvalidRecord
+            | Code::InvalidDifferentRecord
+            | Code::InvalidTimestamp
+            | Code::PolicyViolation
+            | Code::UnsupportedForMessageFormat
+            | Code::InvalidMessage
+                if failure.records > 1 =>
+            {
+                Error::BatchRefused { event: event(), records: failure.records, reason }
+            }
+            Code::InvalidTopic
+            | Code::InvalidRecord
+            | Code::InvalidTimestamp
+            | Code::PolicyViolation
+            | Code::UnsupportedForMessageFormat
+            | Code::InvalidMessage => {
+                Error::Rejected { event: event(), limit: "set by the topic's configuration".to_owned(), reason }
+            }
+            _ => Error::Failed { event: event(), reason },
+        }
+    }
+
+    /// What it means that the producer is of no more use, while records of some topics wait.
+    pub(super) fn fatal<'t>(&self, code: Code, reason: &str, waiting: impl Iterator<Item = &'t str>) -> Error {
+        match code {
+            Code::ClusterAuthorizationFailed => self.no_producer_id(reason, &waiting.collect::<Vec<_>>().join(", ")),
+            _ => Error::Fatal { reason: reason.to_owned() },
+        }
+    }
+
+    /// An idempotent producer gets an id when it may write to any topic, before Kafka 2.8 by a right of its own.
+    fn no_producer_id(&self, reason: &str, topics: &str) -> Error {
+        let right = format!("WRITE on topic {topics} (before Kafka 2.8 also IDEMPOTENT_WRITE on the cluster)");
+        Error::Unauthorized { principal: self.principal.clone(), right, reason: reason.to_owned() }
+    }
+}

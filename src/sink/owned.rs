@@ -1,0 +1,41 @@
+//! A record that waits to be sent.
+
+use crate::pipeline::{Position, Record, Ticket, record::Headers};
+
+/// A record that outlives its frame.
+#[derive(Debug)]
+pub(super) struct OwnedRecord {
+    ticket: Ticket,
+    position: Position,
+    pub(super) topic: String,
+    pub(super) key: Option<Vec<u8>>,
+    value: Option<Vec<u8>>,
+    timestamp_ms: i64,
+    headers: Vec<(String, Vec<u8>)>,
+}
+
+impl OwnedRecord {
+    pub(super) fn new(record: &Record<'_>) -> OwnedRecord {
+        OwnedRecord {
+            ticket: record.ticket,
+            position: record.position,
+            topic: record.topic.to_owned(),
+            key: record.key.map(<[u8]>::to_vec),
+            value: record.value.map(<[u8]>::to_vec),
+            timestamp_ms: record.timestamp_ms,
+            headers: record.headers.iter().map(|(name, value)| (name.to_owned(), value.to_vec())).collect(),
+        }
+    }
+
+    pub(super) fn lend<T>(&self, to: impl FnOnce(&Record<'_>) -> T) -> T {
+        to(&Record {
+            ticket: self.ticket,
+            position: self.position,
+            topic: &self.topic,
+            key: self.key.as_deref(),
+            value: self.value.as_deref(),
+            timestamp_ms: self.timestamp_ms,
+            headers: Headers::new(&self.headers),
+        })
+    }
+}
