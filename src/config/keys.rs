@@ -81,7 +81,7 @@ pub const KEYS: &[Key] = &[
     key("confirm_interval", Kind::Duration, Some("20ms"), "How often a moving position is confirmed"),
     key("status_interval", Kind::Duration, Some("10s"), "How often a resting position is confirmed"),
     key("shutdown_grace", Kind::Duration, Some("10s"), "How long a clean stop may deliver"),
-    key("in_flight_records", Kind::Count, Some("3000"), "Most records that Kafka has not acknowledged"),
+    key("in_flight_records", Kind::Count, Some("5000"), "Most records that Kafka has not acknowledged"),
     key("in_flight_bytes", Kind::Size, Some("16MiB"), "Most bytes that Kafka has not acknowledged"),
     outbox_key("columns", Kind::Columns, None, "Column of the table for a part of the event"),
     outbox_key("route.topic", Kind::Text, Some("outbox.event.${aggregate_type}"), "Topic, with columns in ${…}"),

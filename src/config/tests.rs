@@ -86,7 +86,7 @@ fn defaults_alone_make_a_configuration() {
     assert_eq!(config.confirm_interval, Duration::from_millis(20));
     assert_eq!(config.status_interval, Duration::from_secs(10));
     assert_eq!(config.shutdown_grace, Duration::from_secs(10));
-    assert_eq!((config.in_flight_records, config.in_flight_bytes), (3000, 16 << 20));
+    assert_eq!((config.in_flight_records, config.in_flight_bytes), (5000, 16 << 20));
     assert_eq!(config.unknown_topic_timeout, Duration::from_secs(60));
     assert!(!config.topics.create);
     assert_eq!((config.topics.partitions, config.topics.replication), (None, None));
@@ -292,8 +292,8 @@ fn bounds_are_compared() {
         (config.in_flight_records, config.in_flight_bytes)
     };
     assert_eq!(queue(1000, 1024), (1000, 1 << 20));
-    assert_eq!(queue(5000, 65536), (3000, 16 << 20));
-    assert_eq!(queue(0, 65536), (3000, 16 << 20));
+    assert_eq!(queue(5001, 65536), (5000, 16 << 20));
+    assert_eq!(queue(0, 65536), (5000, 16 << 20));
 }
 
 #[test]
