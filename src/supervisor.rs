@@ -112,7 +112,7 @@ fn kind(error: &Error) -> ErrorKind {
         Error::Kafka(error) if error.is_permanent() => ErrorKind::Permanent,
         Error::Kafka(_) => ErrorKind::Transient,
         Error::Forwarded { .. } | Error::Silence { .. } => ErrorKind::Transient,
-        Error::Pipeline(_) | Error::Poison(_) | Error::Culprit | Error::SynchronousStandby { .. } => {
+        Error::Pipeline(_) | Error::Poison { .. } | Error::Culprit | Error::SynchronousStandby { .. } => {
             ErrorKind::Permanent
         }
     }

@@ -50,8 +50,13 @@ pub enum Error {
     Pipeline(#[from] pipeline::Error),
     #[error(transparent)]
     Kafka(#[from] kafka::Error),
-    #[error("{0}; on_poison is \"halt\": nothing from that event on is confirmed")]
-    Poison(Box<Poison>),
+    #[error(
+        "{poison}; on_poison is \"halt\": nothing from that event on is confirmed. The log keeps the row as it was inserted: \
+         change what routes it, or skip its transaction with SELECT pg_replication_slot_advance('{slot}', \
+         '{}'::pg_lsn + 1) and insert anew what it holds from that event on",
+        .poison.position.commit_lsn
+    )]
+    Poison { poison: Box<Poison>, slot: String },
     /// What precedes it is delivered and confirmed.
     #[error("the event that Kafka rejected is reached again")]
     Culprit,
@@ -264,7 +269,9 @@ impl Session<'_> {
                     return Err(Error::Culprit);
                 }
                 Output::Record(record) => self.kafka.send(&record)?,
-                Output::Poison { poison, .. } => return Err(Error::Poison(poison)),
+                Output::Poison { poison, .. } => {
+                    return Err(Error::Poison { poison, slot: self.config.slot.clone() });
+                }
                 Output::ReplyRequested => self.feedback.reply_requested(),
                 Output::Ignored { table, change: Change::Insert } => tracing::warn!(
                     %table, publication = self.config.publication,
@@ -435,7 +442,7 @@ impl Session<'_> {
     async fn halt(mut self, error: Error) -> Error {
         // The culprit keeps its place in flight, unless the stream itself is at fault.
         let culprits = match &error {
-            Error::Poison(_) | Error::Culprit => 1,
+            Error::Poison { .. } | Error::Culprit => 1,
             // The producer has ended with the refusal; another session delivers what precedes it.
             Error::Kafka(kafka::Error::Rejected { .. }) => usize::MAX,
             Error::Kafka(error) if error.is_permanent() => 1,
