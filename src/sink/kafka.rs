@@ -189,9 +189,12 @@ impl Kafka {
                     let waiting = topics.iter().filter(|topic| topic.waits()).map(|topic| &*topic.name);
                     return Err(rules.fatal(code, text, waiting));
                 }
-                tracing::warn!(%code, "kafka: {text}");
-                // That all brokers are down only follows from what was said before.
-                if code != Code::AllBrokersDown || last_error.is_none() {
+                if code == Code::AllBrokersDown {
+                    // It only follows from what was said before, and comes several times a second.
+                    tracing::debug!(%code, "kafka: {text}");
+                    last_error.get_or_insert_with(|| text.to_owned());
+                } else {
+                    tracing::warn!(%code, "kafka: {text}");
                     *last_error = Some(text.to_owned());
                 }
                 Ok(())
