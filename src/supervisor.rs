@@ -62,7 +62,7 @@ pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<boo
                 }
                 ErrorKind::Transient | ErrorKind::ServerStopping => {
                     let pause = backoff.next();
-                    tracing::warn!("{}; trying again in {pause:?}", Chain(&error));
+                    tracing::warn!("{}; trying again in {} ms", Chain(&error), pause.as_millis());
                     status.enter(State::Connecting, Some(Chain(&error).to_string()));
                     status.now().reconnects += 1;
                     pause
