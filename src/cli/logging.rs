@@ -12,15 +12,18 @@ use tracing_subscriber::{EnvFilter, filter::ParseError};
 
 use crate::config::Environment;
 
+/// Behind a command's own flags.
+const LAST: usize = 900;
+
 /// How logs are written.
 #[derive(clap::Args)]
 pub struct Options {
     /// Form of the logs [default: text] [variable: WALPOST_LOG_FORMAT].
-    #[arg(long, global = true, value_name = "FORM")]
+    #[arg(long, global = true, value_name = "FORM", display_order = LAST)]
     log_format: Option<Format>,
     /// error, warn, info, debug, trace, or a filter as in walpost=debug,librdkafka=info [default: info]
     /// [variables: WALPOST_LOG_LEVEL, RUST_LOG].
-    #[arg(long, global = true, value_name = "LEVEL")]
+    #[arg(long, global = true, value_name = "LEVEL", display_order = LAST)]
     log_level: Option<String>,
 }
 
@@ -34,15 +37,18 @@ enum Format {
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     #[error("{level:?} is no log level; use error, warn, info, debug, trace, or a filter as in walpost=debug")]
-    Level { level: String, source: ParseError },
+    Level { level: String, source: Option<ParseError> },
     #[error("WALPOST_LOG_FORMAT: {0:?} is no form of logs; use text or json")]
     Form(String),
 }
 
 /// Starts the logs of the process. Once only.
 pub fn start(options: &Options, environment: &Environment) -> Result<(), LogError> {
-    let level = options.log_level.clone();
-    let level = level.or_else(|| environment.get("WALPOST_LOG_LEVEL")).or_else(|| environment.get("RUST_LOG"));
+    let level = options.log_level.clone().or_else(|| environment.get("WALPOST_LOG_LEVEL"));
+    if let Some(word) = level.as_deref().filter(|level| is_misspelt(level)) {
+        return Err(LogError::Level { level: word.to_owned(), source: None });
+    }
+    let level = level.or_else(|| environment.get("RUST_LOG"));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter(level.as_deref().unwrap_or("info"))?)
         .with_writer(io::stderr)
@@ -64,12 +70,19 @@ fn form(flag: Option<Format>, variable: Option<String>) -> Result<Format, LogErr
     }
 }
 
+/// A filter would take any word for a target, and a misspelt level then silences all logs.
+fn is_misspelt(typed: &str) -> bool {
+    typed.parse::<LevelFilter>().is_err() && typed.chars().all(|c| c.is_ascii_alphanumeric())
+}
+
 fn filter(typed: &str) -> Result<EnvFilter, LogError> {
     let directives = match typed.parse::<LevelFilter>() {
         Ok(level) => format!("warn,librdkafka=error,rdkafka=error,walpost={level}"),
         Err(_) => typed.to_owned(),
     };
-    EnvFilter::builder().parse(directives).map_err(|source| LogError::Level { level: typed.to_owned(), source })
+    EnvFilter::builder()
+        .parse(directives)
+        .map_err(|source| LogError::Level { level: typed.to_owned(), source: Some(source) })
 }
 
 #[cfg(test)]
@@ -88,6 +101,9 @@ mod tests {
     fn what_is_no_level_or_form_is_refused() {
         for level in ["walpost=loud", "walpost==", "a=b=c"] {
             assert!(filter(level).is_err(), "{level}");
+        }
+        for (level, misspelt) in [("inof", true), ("INFO", false), ("off", false), ("walpost=debug", false)] {
+            assert_eq!(is_misspelt(level), misspelt, "{level}");
         }
         assert!(matches!(form(None, Some("xml".to_owned())), Err(LogError::Form(_))));
         assert!(matches!(form(None, Some("JSON".to_owned())), Ok(Format::Json)));
