@@ -53,7 +53,11 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
 async fn database(config: &Config) -> Vec<Finding> {
     match ask_database(config).await {
         Ok(findings) => findings,
-        Err(error) => vec![Finding::error("database", "cannot be examined", Chain(&*error).to_string())],
+        Err(error) => vec![Finding::error(
+            "database",
+            format!("cannot be examined: {}", Chain(&*error)),
+            "start the server, or mend `database_url`; what else is wrong with the database shows only then",
+        )],
     }
 }
 
@@ -72,7 +76,11 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
     let mut findings = check::server(&server, slot.as_ref(), config.status_interval);
     match Replication::connect(&config.database).await {
         Ok(session) => session.close().await,
-        Err(error) => findings.push(Finding::error("replication connection", "is refused", Chain(&error).to_string())),
+        Err(error) => findings.push(Finding::error(
+            "replication connection",
+            format!("is refused: {}", Chain(&error)),
+            "see what the refusal names; ordinary SQL works with the same `database_url`",
+        )),
     }
     findings
         .extend(check::synchronous(&senders, &config.slot).or_else(|| {

@@ -34,7 +34,9 @@ pub enum Refusal {
     )]
     PoolerSetting,
     /// 28P01.
-    #[error("PostgreSQL rejects the password of role {user}")]
+    #[error(
+        "PostgreSQL rejects the password of role {user}: correct it in the connection string, PGPASSWORD or the password file"
+    )]
     Password { user: String },
     /// 28000 from the host-based authentication.
     #[error(
