@@ -122,14 +122,13 @@ fn others(
         let first = quote::qualified(&others[0].schema, &others[0].table);
         Finding::note(
             about,
-            format!("publishes {} that are no outbox of this configuration, {first} among them", tables(others.len())),
+            match others.len() {
+                1 => format!("publishes {first}, which is no outbox of this configuration"),
+                n => format!("publishes {n} tables that are no outbox of this configuration, {first} among them"),
+            },
             format!("alter publication {quoted} drop table {first}"),
         )
     })
-}
-
-fn tables(count: usize) -> String {
-    if count == 1 { "1 table".to_owned() } else { format!("{count} tables") }
 }
 
 /// Whether the rows of one outbox pass, whole.
@@ -256,7 +255,7 @@ mod tests {
         one(|facts| facts.truncates = true, Note, "truncates");
         one(|facts| facts.updates = true, Warning, "publishes updates too");
         one(|facts| facts.all_tables = true, Warning, "all tables");
-        one(|facts| facts.tables.push(entry("app", "Orders")), Note, "app.\"Orders\" among them");
+        one(|facts| facts.tables.push(entry("app", "Orders")), Note, "publishes app.\"Orders\", which is no outbox");
         one(|facts| facts.tables.clear(), Error, "does not publish walpost.outbox");
         one(|facts| facts.tables[0].row_filter = Some("(a = 1)".into()), Warning, "where (a = 1)");
         let withhold = |facts: &mut Publication, column: &str| {
