@@ -60,7 +60,11 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     tokio::task::spawn_blocking(move || {
         let from = if args.from_beginning { From::Beginning } else { From::End };
         let mut tail = Tail::start(&properties, patterns, from)?;
-        tracing::info!(topics = names, partitions = tail.partitions(), "reading");
+        if tail.partitions() == 0 {
+            tracing::warn!(topics = names, "there is no such topic yet; waiting for it");
+        } else {
+            tracing::info!(topics = names, partitions = tail.partitions(), "reading");
+        }
         follow(&mut tail, &args)
     })
     .await?

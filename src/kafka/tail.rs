@@ -44,7 +44,7 @@ pub struct Tail {
 /// Why no more records come.
 #[derive(Debug, thiserror::Error)]
 pub enum TailError {
-    #[error("kafka cannot be reached")]
+    #[error("kafka cannot be reached; start the brokers, or mend `brokers`")]
     Unreachable(#[from] Unreachable),
     #[error("kafka does not let records be read")]
     Kafka(#[from] KafkaError),
