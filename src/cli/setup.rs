@@ -9,7 +9,7 @@ use super::{Exit, ask, output};
 use crate::{
     check::Finding,
     config::{Config, Flags, Needs},
-    postgres::sql,
+    postgres::{quote, sql},
     setup::{
         Facts,
         apply::{self, News},
@@ -23,7 +23,7 @@ use crate::{
 /// Shows what is missing, then makes it; what exists is left as it is. What was made is recorded for teardown.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  walpost setup --database-url postgres://postgres@db/app\n  walpost setup --print | psql app"
+    after_help = "Examples:\n  walpost setup --database-url postgres://postgres@db/app\n  walpost setup --print | psql -v ON_ERROR_STOP=1 app"
 )]
 pub struct Args {
     /// Print the SQL for psql and do nothing; no connection is made.
@@ -65,6 +65,13 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     }
     make(&client, &config, &plan).await?;
+    if facts.slot.is_some() && facts.publication.is_none() {
+        let slot = quote::ident(&config.slot);
+        output::print(format_args!(
+            "slot {slot} is older than the publication, and may have to read what was written without one: if walpost run \
+             says so, drop the slot and run walpost setup again\n"
+        ))?;
+    }
     next(&client, &config).await?;
     Ok(Exit::Done)
 }
@@ -118,7 +125,7 @@ fn show(plan: &Plan, facts: &Facts, with_sql: bool) -> anyhow::Result<()> {
         text.push_str(&format!("! {about} {what}\n    mend it first: {remedy}\n"));
     }
     let server = &facts.server;
-    let database = crate::postgres::quote::ident(&server.database);
+    let database = quote::ident(&server.database);
     output::print(format_args!("database {database}, PostgreSQL {}\n{text}", server.version_text))
 }
 
