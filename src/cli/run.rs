@@ -16,15 +16,13 @@ use crate::{
     supervisor,
 };
 
-/// Stream the outbox into Kafka until told to stop.
+/// Stream the outbox into Kafka until told to stop
 ///
 /// SIGTERM or SIGINT delivers what is in flight, confirms it and exits with 0; with 1 when shutdown_grace ran out
 /// first. A second signal exits at once. Nothing is lost either way. While another process has the slot this one
 /// waits for it.
-///
-/// Example: walpost run --database-url postgres://walpost@db/app --brokers kafka:9092
 #[derive(clap::Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "Example:\n  walpost run --database-url postgres://walpost@db/app --brokers kafka:9092")]
 pub struct Args {
     #[command(flatten)]
     flags: Flags,

@@ -61,7 +61,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     if args.json {
         output::print(format_args!("{}\n", as_json(&slot, running.as_ref())))?;
     } else {
-        output::print(format_args!("{}\n", as_table(&slot, running.as_ref())))?;
+        output::print(format_args!("{}\n", as_table(&slot, running.as_ref()).trim_fmt()))?;
     }
     Ok(Exit::Done)
 }

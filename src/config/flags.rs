@@ -156,7 +156,7 @@ fn value_name(kind: Kind) -> &'static str {
 }
 
 fn not_a_pair(key: &Key, flag: &str) -> clap::Error {
-    let message = format!("{flag} takes NAME=VALUE: {}\n", help(key));
+    let message = format!("{flag} takes NAME=VALUE: {}", help(key));
     clap::Error::raw(ErrorKind::ValueValidation, message)
 }
 

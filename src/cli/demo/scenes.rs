@@ -75,7 +75,7 @@ impl<'s> Story<'s> {
         line(&format!("{DIM}COMMIT;{PLAIN}"))?;
         sleep(ACT).await;
 
-        scene(2, "walpost reads the commits from the log; a consumer of the topic gets")?;
+        scene(2, "walpost reads the commits from the log; a consumer gets (with partition/offset)")?;
         let shop = Shop::open(&self.config.database, self.site.name()).await?;
         let mut child = self.start().await?;
         self.quiet_orders(&shop, &mut child).await?;
