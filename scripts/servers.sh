@@ -2,8 +2,8 @@
 # Starts a private PostgreSQL (wal_level=logical) and a private single-node Kafka in a temporary folder, on free
 # loopback ports, and ends both together with whoever asked for them.
 #
-#   scripts/servers.sh                      runs until Ctrl-C; prints DATABASE_URL and BROKERS
-#   scripts/servers.sh COMMAND ARGUMENT...  runs the command with both variables set; its exit code is the script's
+#   scripts/servers.sh                      runs until Ctrl-C; prints the export line for walpost
+#   scripts/servers.sh COMMAND ARGUMENT...  runs it with DATABASE_URL and BROKERS; its exit code is the script's
 #
 # Other scripts source this file, call start_servers, and find DATABASE_URL and BROKERS exported. A trap ends the
 # servers and removes the folder when the script exits, by whatever signal it can catch.
@@ -118,7 +118,7 @@ if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
   if [[ $# -gt 0 ]]; then
     "$@"
   else
-    printf 'export DATABASE_URL=%q BROKERS=%q\n' "$DATABASE_URL" "$BROKERS"
+    printf 'export WALPOST_DATABASE_URL=%q WALPOST_BROKERS=%q\n' "$DATABASE_URL" "$BROKERS"
     say "Ctrl-C stops both servers"
     wait "$POSTGRES_PID" "$KAFKA_PID"
   fi
