@@ -60,6 +60,8 @@ pub async fn receive(config: &Config, slot: &str, publication: &str, rows: u32) 
 pub async fn produce(config: &Config, topic: &str, records: &[Prepared], count: u32) -> anyhow::Result<f64> {
     let mut client = ClientConfig::new();
     client.extend(properties(config));
+    // Without a ledger, the queue is what bounds it.
+    client.set("queue.buffering.max.messages", "100000");
     let reports = Arc::new(Reports::default());
     let producer: ThreadedProducer<Counting> = client.create_with_context(Counting(Arc::clone(&reports)))?;
     let begun = Instant::now();

@@ -8,11 +8,7 @@ pub(super) struct Contradiction {
     pub(super) problem: String,
 }
 
-/// librdkafka's defaults.
-const QUEUE_MESSAGES: usize = 100_000;
-const QUEUE_KBYTES: usize = 1_048_576;
-
-/// Refuses what contradicts, and lowers what librdkafka's queue could not hold.
+/// Refuses what contradicts, and takes a bound of librdkafka's queue for one of what is in flight.
 pub(super) fn compare(mut config: Config) -> Result<Config, Contradiction> {
     if config.confirm_interval.is_zero() {
         return Err(Contradiction {
@@ -34,14 +30,14 @@ pub(super) fn compare(mut config: Config) -> Result<Config, Contradiction> {
             problem: "this must be above 0, as in \"16MiB\"".to_owned(),
         });
     }
-    let messages = limit(&config.kafka, "queue.buffering.max.messages").unwrap_or(QUEUE_MESSAGES);
     // A queue of 0 messages has no bound.
-    if messages > 0 && messages < config.in_flight_records {
+    let messages = limit(&config.kafka, "queue.buffering.max.messages").filter(|messages| *messages > 0);
+    if let Some(messages) = messages.filter(|messages| *messages < config.in_flight_records) {
         tracing::info!("in_flight_records lowered to queue.buffering.max.messages, {messages}");
         config.in_flight_records = messages;
     }
-    let bytes = limit(&config.kafka, "queue.buffering.max.kbytes").unwrap_or(QUEUE_KBYTES).saturating_mul(1024);
-    if bytes < config.in_flight_bytes {
+    let bytes = limit(&config.kafka, "queue.buffering.max.kbytes").map(|kbytes| kbytes.saturating_mul(1024));
+    if let Some(bytes) = bytes.filter(|bytes| *bytes < config.in_flight_bytes) {
         tracing::info!("in_flight_bytes lowered to queue.buffering.max.kbytes, {bytes} bytes");
         config.in_flight_bytes = bytes;
     }

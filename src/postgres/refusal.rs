@@ -35,7 +35,8 @@ pub enum Refusal {
     PoolerSetting,
     /// 28P01.
     #[error(
-        "PostgreSQL rejects the password of role {user}: correct it in the connection string, PGPASSWORD or the password file"
+        "PostgreSQL rejects the password of role {user}: correct it in the connection string, PGPASSWORD or the passfile, or ALTER ROLE {} PASSWORD",
+        quoted_identifier(.user)
     )]
     Password { user: String },
     /// 28000 from the host-based authentication.
@@ -63,7 +64,7 @@ pub enum Refusal {
     )]
     ConnectRight { user: String, database: String },
     /// 42501 later.
-    #[error("the role lacks a right that this needs")]
+    #[error("the role lacks a right that this needs: walpost check lists what is missing, each with its GRANT")]
     Right,
     /// 3D000.
     #[error("database {database} does not exist: correct the connection string or CREATE DATABASE {}", quoted_identifier(.database))]
@@ -117,13 +118,17 @@ pub enum Refusal {
     #[error("wal_level is not logical: ALTER SYSTEM SET wal_level = logical, then restart PostgreSQL")]
     WalLevel,
     /// 58P01.
-    #[error("PostgreSQL no longer has the log that is asked for")]
+    #[error("PostgreSQL no longer has the log that is asked for: drop the slot and let walpost setup create it anew; what was not sent is in the table")]
     WalRemoved,
     /// 22P05, 22021.
-    #[error("PostgreSQL cannot convert a value to UTF-8: the stream stands before the transaction that holds it")]
+    #[error(
+        "PostgreSQL cannot convert a value to UTF-8: the stream stands before the transaction that holds it; to go on without that transaction's events, pg_replication_slot_advance the slot past its commit"
+    )]
     Unconvertible,
     /// More than a palloc can hold.
-    #[error("PostgreSQL cannot send a row that is larger than 1 GiB in its text form")]
+    #[error(
+        "PostgreSQL cannot send a row that is larger than 1 GiB in its text form: to go on without that transaction's events, pg_replication_slot_advance the slot past its commit"
+    )]
     RowTooLarge,
     /// Anything else.
     #[error("PostgreSQL reports an error")]

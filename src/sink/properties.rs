@@ -22,6 +22,9 @@ pub(crate) fn properties(config: &Config) -> BTreeMap<String, String> {
         ("enable.idempotence", "true".to_owned()),
         // A batch that is refused for good ends the producer: nothing of its partition is sent past it (G2).
         (GAPLESS, "true".to_owned()),
+        // What is in flight is bounded by the ledger; a second bound would only refuse one large record.
+        ("queue.buffering.max.messages", "0".to_owned()),
+        ("queue.buffering.max.kbytes", "2147483647".to_owned()),
         ("acks", "all".to_owned()),
         ("message.timeout.ms", "0".to_owned()),
         ("partitioner", "murmur2_random".to_owned()),
