@@ -118,7 +118,9 @@ pub enum Refusal {
     #[error("wal_level is not logical: ALTER SYSTEM SET wal_level = logical, then restart PostgreSQL")]
     WalLevel,
     /// 58P01.
-    #[error("PostgreSQL no longer has the log that is asked for: drop the slot and let walpost setup create it anew; what was not sent is in the table")]
+    #[error(
+        "PostgreSQL no longer has the log that is asked for: drop the slot and let walpost setup create it anew; what was not sent is in the table"
+    )]
     WalRemoved,
     /// 22P05, 22021.
     #[error(

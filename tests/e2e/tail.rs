@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader},
-    process::{Command, Stdio},
+    process::Stdio,
     time::Duration,
 };
 
@@ -13,7 +13,7 @@ use rdkafka::{
 };
 use serde_json::{Value, json};
 
-use crate::support::{kafka::Kafka, postgres::MAIN, postgres::Postgres, walpost::walpost};
+use crate::support::{kafka::Kafka, postgres::MAIN, postgres::Postgres, process::clean, walpost::walpost};
 
 const WITHIN: &str = "30s";
 
@@ -82,9 +82,8 @@ fn new_records_of_old_and_new_topics_are_followed_until_the_reader_goes() {
     produce(&old, Some(b"k"), &[], Some(b"before"));
     let pattern = format!("{}.*", database.name);
     let brokers = Kafka::shared().brokers();
-    let mut tail = Command::new(env!("CARGO_BIN_EXE_walpost"))
+    let mut tail = clean(env!("CARGO_BIN_EXE_walpost"))
         .args(["tail", &pattern, "--brokers", &brokers, "--timeout", WITHIN, "--json"])
-        .env_remove("WALPOST_CACHE")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
