@@ -1,6 +1,11 @@
 //! Creation of missing topics.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use rdkafka::{
     ClientConfig,
@@ -16,10 +21,15 @@ use super::{
 };
 use crate::config::{Config, Topics};
 
+/// Between two attempts to create a topic for which there are too few brokers.
+const BROKERS_PAUSE: Duration = Duration::from_millis(500);
+
 /// Creates topics, each before the first record to it (`topics.create`).
 pub(super) struct Creator {
     properties: BTreeMap<String, String>,
     topics: Topics,
+    /// `route.unknown_topic_timeout`.
+    patience: Duration,
     principal: String,
     /// Made for the first topic and kept: each is a client with threads and connections of its own.
     admin: Option<Arc<AdminClient<DefaultClientContext>>>,
@@ -33,8 +43,13 @@ impl fmt::Debug for Creator {
 
 impl Creator {
     pub(super) fn new(config: &Config) -> Creator {
-        let (topics, principal) = (config.topics, principal(&config.kafka));
-        Creator { properties: admin_properties(config), topics, principal, admin: None }
+        Creator {
+            properties: admin_properties(config),
+            topics: config.topics,
+            patience: config.unknown_topic_timeout,
+            principal: principal(&config.kafka),
+            admin: None,
+        }
     }
 
     fn admin(&mut self) -> Result<Arc<AdminClient<DefaultClientContext>>, KafkaError> {
@@ -48,7 +63,8 @@ impl Creator {
 
     /// Resolves when the topic exists.
     pub(super) fn create(&mut self, name: &str) -> JoinHandle<Result<(), Error>> {
-        let (admin, topics, principal) = (self.admin(), self.topics, self.principal.clone());
+        let (admin, topics, patience) = (self.admin(), self.topics, self.patience);
+        let principal = self.principal.clone();
         let name = name.to_owned();
         tokio::spawn(async move {
             let failed = |reason: String, rejected| Error::CreateTopic { topic: name.clone(), reason, rejected };
@@ -60,26 +76,42 @@ impl Creator {
             let awaited = AdminOptions::new()
                 .request_timeout(Some(Duration::from_secs(3600)))
                 .operation_timeout(Some(Duration::from_secs(30)));
-            let results =
-                admin.create_topics([&topic], &awaited).await.map_err(|error| failed(error.to_string(), false))?;
-            match results.into_iter().next() {
-                Some(Err((_, Code::TopicAlreadyExists))) | Some(Ok(_)) => Ok(()),
-                Some(Err((_, code @ (Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed)))) => {
-                    let right = format!("CREATE on topic {name}, or on the cluster");
-                    Err(Error::Unauthorized { principal, right, reason: code.to_string() })
+            let since = Instant::now();
+            let mut told = false;
+            loop {
+                let results = admin.create_topics([&topic], &awaited).await.map_err(|error| {
+                    // librdkafka's own limits: the request was not even sent.
+                    let rejected = matches!(error, KafkaError::AdminOpCreation(_));
+                    failed(error.to_string(), rejected)
+                })?;
+                match results.into_iter().next() {
+                    Some(Err((_, Code::TopicAlreadyExists))) | Some(Ok(_)) => return Ok(()),
+                    Some(Err((_, code @ (Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed)))) => {
+                        let right = format!("CREATE on topic {name}, or on the cluster");
+                        return Err(Error::Unauthorized { principal, right, reason: code.to_string() });
+                    }
+                    // Too few brokers is what a cluster says while some, or its only one, are still starting.
+                    Some(Err((_, code @ Code::InvalidReplicationFactor))) if since.elapsed() < patience => {
+                        if !told {
+                            tracing::warn!("topic {name} could not be created yet: {code}; trying for {patience:?}");
+                            told = true;
+                        }
+                        tokio::time::sleep(BROKERS_PAUSE).await;
+                    }
+                    Some(Err((_, code))) => {
+                        let rejected = matches!(
+                            code,
+                            Code::InvalidTopic
+                                | Code::InvalidPartitions
+                                | Code::InvalidReplicationFactor
+                                | Code::InvalidConfig
+                                | Code::InvalidRequest
+                                | Code::PolicyViolation
+                        );
+                        return Err(failed(code.to_string(), rejected));
+                    }
+                    None => return Err(failed("the broker gave no answer".to_owned(), false)),
                 }
-                Some(Err((_, code))) => {
-                    let rejected = matches!(
-                        code,
-                        Code::InvalidTopic
-                            | Code::InvalidPartitions
-                            | Code::InvalidReplicationFactor
-                            | Code::InvalidConfig
-                            | Code::PolicyViolation
-                    );
-                    Err(failed(code.to_string(), rejected))
-                }
-                None => Err(failed("the broker gave no answer".to_owned(), false)),
             }
         })
     }

@@ -171,6 +171,32 @@ fn a_topic_that_comes_late_is_waited_for_and_one_that_never_comes_halts_by_name(
     assert_eq!(walpost.terminate(WITHIN), 0);
 }
 
+/// A cluster that is starting says that it has too few brokers, as does one that will never have enough.
+#[test]
+fn a_topic_for_more_brokers_than_there_are_is_waited_for_and_halts_at_last() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::create(&database);
+    let kafka = disturbed();
+    let topic = outbox.topic("wide");
+    let mut writer = outbox.writer();
+    writer.one("wide", "w-1");
+    let wide = "topics.create = true\ntopics.replication = 5\n";
+    let walpost = Walpost::start(&outbox.configuration(&kafka, wide));
+    eventually(WITHIN, "the log says what is waited for", || {
+        walpost.log().contains(&format!("topic {topic} could not be created yet")).then_some(())
+    });
+    kafka.create_topic(&topic, 1, &[]);
+    outbox.delivered(&kafka, &["wide"], WITHIN).assert_exactly_once();
+    outbox.drained(WITHIN);
+    assert_eq!(walpost.terminate(WITHIN), 0);
+
+    writer.one("wider", "w-1");
+    let walpost = Walpost::start(&outbox.configuration(&kafka, &format!("{wide}route.unknown_topic_timeout = '2s'")));
+    assert_eq!(walpost.wait_exit(WITHIN), 1);
+    let error = format!("error: topic {} could not be created: InvalidReplicationFactor", outbox.topic("wider"));
+    assert!(walpost.log().contains(&error), "{}", walpost.log());
+}
+
 /// A sequence that the broker does not expect makes a producer fatal; librdkafka's own broker can be told to say so. It
 /// compares no sequences, so it takes what was under way behind a refusal: order is for the stories on a real broker.
 #[test]
