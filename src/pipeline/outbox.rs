@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use serde_json::error::Category;
+
 use super::{
     frame::PgTime,
     lsn::Position,
@@ -307,7 +309,7 @@ impl Layout {
 
         headers.clear();
         if let Some(json) = optional(self.headers)? {
-            own_headers(json, headers).map_err(|error| poison(Reason::Headers(error.to_string())))?;
+            own_headers(json, headers).map_err(|error| poison(Reason::Headers(fault(&error))))?;
         }
 
         let body = match value(self.payload)? {
@@ -416,6 +418,14 @@ fn own_headers(json: &[u8], headers: &mut Vec<(String, Vec<u8>)>) -> Result<(), 
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     serde::Deserializer::deserialize_map(&mut deserializer, Members(headers))?;
     deserializer.end()
+}
+
+/// What is wrong, and nothing of what the column holds: serde's words for another kind of value repeat the value.
+fn fault(error: &serde_json::Error) -> String {
+    match error.classify() {
+        Category::Data => "it is JSON of another kind".to_owned(),
+        Category::Io | Category::Syntax | Category::Eof => error.to_string(),
+    }
 }
 
 /// The bytes behind bytea's text form, `\x` and two hexadecimal digits a byte.

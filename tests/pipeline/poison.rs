@@ -84,6 +84,14 @@ fn headers_must_be_an_object() {
 }
 
 #[test]
+fn what_a_headers_column_holds_is_in_no_error() {
+    for json in ["\"s3cret\"", "[\"s3cret\"]", "s3cret", "{\"a\": s3cret}", "{\"s3cret\"}", "{} s3cret", "{\"s3cret"] {
+        let reason = reason("headers", text(json)).to_string();
+        assert!(reason.contains("no JSON object") && !reason.contains("s3cret"), "{reason}");
+    }
+}
+
+#[test]
 fn bytea_must_be_pairs_of_hexadecimal_digits() {
     for hex in ["", "\\", "00", "\\x0", "\\x0g", "\\x00 0", "\\\\x00", "\\X00", "\\x\u{e4}"] {
         assert_eq!(reason("payload", text(hex)), Reason::Bytea, "{hex}");
