@@ -52,6 +52,13 @@ pub fn slot(name: &str, slot: Option<&Slot>, database: &str) -> Vec<Finding> {
             "give `slot` another name in the configuration, then walpost setup",
         ));
     }
+    if slot.two_phase {
+        findings.push(Finding::error(
+            &about,
+            "has two_phase on: it sends prepared transactions before they are committed, which walpost cannot read",
+            format!("once all it holds is sent: {drop}, then walpost setup"),
+        ));
+    }
     if slot.lost() {
         findings.push(Finding::error(
             &about,
@@ -127,6 +134,7 @@ mod tests {
             invalidation: None,
             inactive_since: None,
             failover: false,
+            two_phase: false,
         }
     }
 
@@ -148,6 +156,7 @@ mod tests {
         one(|slot| slot.database = Some("other".into()), Error, "belongs to database other, not to app");
         one(|slot| slot.plugin = Some("test_decoding".into()), Error, "test_decoding");
         one(|slot| slot.temporary = true, Error, "temporary");
+        one(|slot| slot.two_phase = true, Error, "two_phase");
         one(|slot| slot.wal_status = Some("lost".into()), Error, "is lost");
         one(|slot| slot.invalidation = Some("idle_timeout".into()), Error, "(idle_timeout)");
         one(|slot| slot.wal_status = Some("unreserved".into()), Error, "about to be lost");

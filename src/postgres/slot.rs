@@ -39,6 +39,8 @@ pub struct Slot {
     /// Since when nobody uses it (17+), as the server prints it.
     pub inactive_since: Option<String>,
     pub failover: bool,
+    /// Prepared transactions are sent when they are prepared.
+    pub two_phase: bool,
 }
 
 /// The session that streams from a slot.
@@ -74,7 +76,7 @@ impl Slot {
                             case when s.confirmed_flush_lsn is not null
                                  then greatest(pg_wal_lsn_diff(here.lsn, s.confirmed_flush_lsn), 0)::bigint end as lag_bytes,
                             s.wal_status, s.safe_wal_size, {invalidation} as invalidation,
-                            {inactive_since} as inactive_since, {failover} as failover,
+                            {inactive_since} as inactive_since, {failover} as failover, s.two_phase,
                             a.application_name, host(a.client_addr) as client_address, r.sync_state
                      from pg_replication_slots s
                      cross join here
@@ -115,6 +117,7 @@ impl Slot {
             invalidation: row.try_get("invalidation")?,
             inactive_since: row.try_get("inactive_since")?,
             failover: row.try_get("failover")?,
+            two_phase: row.try_get("two_phase")?,
         }))
     }
 

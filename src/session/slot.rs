@@ -29,6 +29,12 @@ pub enum Unusable {
     #[error("replication slot {slot:?} is {found}, not a logical slot with pgoutput; name another slot")]
     OtherKind { slot: String, found: String },
     #[error(
+        "replication slot {slot:?} has two_phase on: it sends prepared transactions before they are committed, which \
+         walpost cannot read; drop it (SELECT pg_drop_replication_slot('{slot}')) and run walpost setup; events that it \
+         has not sent are then not streamed"
+    )]
+    TwoPhase { slot: String },
+    #[error(
         "replication slot {slot:?} is lost ({reason}): the log it needs is gone, and events since its confirmed position \
          {confirmed} may never have been sent; compare the table with the topics, then drop the slot \
          (SELECT pg_drop_replication_slot('{slot}')) and run walpost setup"
@@ -45,6 +51,7 @@ impl Unusable {
             Unusable::Missing { .. }
             | Unusable::OtherDatabase { .. }
             | Unusable::OtherKind { .. }
+            | Unusable::TwoPhase { .. }
             | Unusable::Lost { .. } => ErrorKind::Permanent,
         }
     }
@@ -57,12 +64,13 @@ impl Slot {
         let rows = connection
             .query(&format!(
                 "SELECT coalesce(plugin, 'physical'), coalesce(database, ''), confirmed_flush_lsn::text, \
-                 active_pid::text, wal_status, to_jsonb(s) ->> 'invalidation_reason' \
+                 active_pid::text, wal_status, to_jsonb(s) ->> 'invalidation_reason', two_phase::text \
                  FROM pg_catalog.pg_replication_slots s WHERE slot_name = '{name}'"
             ))
             .await?;
         let slot = name.to_owned();
-        let Some([plugin, owner, confirmed, pid, wal_status, reason]) = rows.into_iter().next().map(columns) else {
+        let Some([plugin, owner, confirmed, pid, wal_status, reason, two_phase]) = rows.into_iter().next().map(columns)
+        else {
             return Err(Unusable::Missing { slot, database: database.to_owned() }.into());
         };
         let (plugin, owner) = (plugin.unwrap_or_default(), owner.unwrap_or_default());
@@ -71,6 +79,10 @@ impl Slot {
         }
         if owner != database {
             return Err(Unusable::OtherDatabase { slot, owner, database: database.to_owned() }.into());
+        }
+        // Whatever the client asks for: on the slot it stays on.
+        if two_phase.as_deref() == Some("true") {
+            return Err(Unusable::TwoPhase { slot }.into());
         }
         if wal_status.as_deref() == Some("lost") || reason.is_some() {
             let reason = reason.unwrap_or_else(|| "more log was written than max_slot_wal_keep_size keeps".to_owned());

@@ -147,11 +147,13 @@ fn every_fault_of_a_slot_is_named() {
     session.run(
         "select pg_create_physical_replication_slot('standby');
          select pg_create_logical_replication_slot('decoder', 'test_decoding')
-         where exists (select from pg_available_extensions where name = 'test_decoding')",
+         where exists (select from pg_available_extensions where name = 'test_decoding');
+         select pg_create_logical_replication_slot('eager', 'pgoutput', false, true)",
     );
     let slot = |name: &str| check(&database, &["--slot", name]).0;
     assert_found(&slot("elsewhere"), &[idle, ("error", "belongs to database"), ("warning", "is lost after")]);
     assert_found(&slot("standby"), &[idle, ("error", "physical")]);
+    assert_found(&slot("eager"), &[idle, ("error", "has two_phase on"), ("warning", "is lost after")]);
     eventually(WITHIN, "the slot is given up", || {
         session.run("create table if not exists bulk (a text); insert into bulk select repeat('x', 1000) from generate_series(1, 40000)");
         session.run("checkpoint");

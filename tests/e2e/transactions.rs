@@ -6,7 +6,7 @@ use crate::support::{
     long,
     outbox::{Bulk, Outbox},
     postgres::{MAIN, Postgres},
-    streamed::{WITHIN, all, quick, streamed},
+    streamed::{WITHIN, all, halted, quick, streamed},
     verify::verify,
     walpost::Walpost,
 };
@@ -65,6 +65,18 @@ fn a_prepared_transaction_is_sent_when_it_is_committed() {
     session.run(&insert(3));
     let expected = ["1", "2", "3"].map(|text| Some(text.to_owned()));
     assert_eq!(values(&streamed(&outbox, "", &[&topic])), expected);
+}
+
+/// A slot that sends prepared transactions early sends them so to any client.
+#[test]
+fn a_slot_with_two_phase_is_refused_before_it_is_streamed_from() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::create(&database);
+    let slot = format!("{}_eager", database.name);
+    database.sql(&format!("SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput', false, true)"));
+    let log = halted(&outbox, &format!("slot = '{slot}'\n"));
+    assert!(log.contains(&format!("replication slot \"{slot}\" has two_phase on")), "{log}");
+    database.sql(&format!("SELECT pg_drop_replication_slot('{slot}')"));
 }
 
 #[test]
