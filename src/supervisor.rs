@@ -37,7 +37,7 @@ pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<boo
             Err(Error::Kafka(kafka::Error::BatchTooLarge { .. })) => learnt.batches = learnt.batches.smaller(),
             Err(Error::Kafka(kafka::Error::BatchRefused { .. })) => learnt.batches = BatchBytes::SINGLE,
             // Once more, up to the culprit: what precedes it in other partitions ended with the producer.
-            Err(Error::Kafka(kafka::Error::Rejected { ref event, .. }))
+            Err(Error::Kafka(kafka::Error::Rejected { ref event, producer_ended: true, .. }))
                 if learnt.culprit.as_ref() != Some(&event.position) =>
             {
                 learnt.culprit = Some(event.position.clone());

@@ -443,8 +443,8 @@ impl Session<'_> {
         // The culprit keeps its place in flight, unless the stream itself is at fault.
         let culprits = match &error {
             Error::Poison { .. } | Error::Culprit => 1,
-            // The producer has ended with the refusal; another session delivers what precedes it.
-            Error::Kafka(kafka::Error::Rejected { .. }) => usize::MAX,
+            // Another session delivers what precedes it.
+            Error::Kafka(kafka::Error::Rejected { producer_ended: true, .. }) => usize::MAX,
             Error::Kafka(error) if error.is_permanent() => 1,
             Error::Kafka(_) => usize::MAX,
             Error::Pipeline(_) => 0,

@@ -13,7 +13,13 @@ pub enum Error {
         "kafka rejected {event} for good: {reason} ({size} bytes of key and value, limit {limit}); nothing from that event \
          on is confirmed: mend the event's topic or the limit and start walpost again", size = event.size
     )]
-    Rejected { event: Box<Undelivered>, limit: String, reason: String },
+    Rejected {
+        event: Box<Undelivered>,
+        limit: String,
+        reason: String,
+        /// The producer ended with it, and what was under way. Otherwise the record never got that far.
+        producer_ended: bool,
+    },
     #[error(
         "kafka has had no topic for {event} in {waited:?}; create it, or set topics.create = true \
          (route.unknown_topic_timeout says how long to wait)"
@@ -108,7 +114,7 @@ impl Rules {
                     "{} bytes of message.max.bytes here, or the topic's max.message.bytes for the batch",
                     self.message_bytes_max
                 );
-                Error::Rejected { event: event(), limit, reason }
+                Error::Rejected { event: event(), limit, reason, producer_ended: true }
             }
             Code::InvalidRecord
             | Code::InvalidDifferentRecord
@@ -126,7 +132,8 @@ impl Rules {
             | Code::PolicyViolation
             | Code::UnsupportedForMessageFormat
             | Code::InvalidMessage => {
-                Error::Rejected { event: event(), limit: "set by the topic's configuration".to_owned(), reason }
+                let limit = "set by the topic's configuration".to_owned();
+                Error::Rejected { event: event(), limit, reason, producer_ended: true }
             }
             _ => Error::Failed { event: event(), reason },
         }

@@ -275,7 +275,12 @@ impl Kafka {
             size: record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len),
             records: 1,
         };
-        Err(self.rules.undelivered(&failure, Duration::ZERO))
+        Err(match self.rules.undelivered(&failure, Duration::ZERO) {
+            Error::Rejected { event, limit, reason, .. } => {
+                Error::Rejected { event, limit, reason, producer_ended: false }
+            }
+            error => error,
+        })
     }
 }
 
