@@ -10,8 +10,8 @@ use super::librdkafka::{Failure, NewProducerError};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
-        "kafka rejected {event} for good: {reason} ({size} bytes of key and value, limit {limit}); nothing from that event \
-         on is confirmed: mend the event's topic or the limit and start walpost again", size = event.size
+        "kafka rejected {event} for good: {reason} ({size} bytes of key and value, {headers} of headers, limit {limit}); nothing from that event \
+         on is confirmed: mend the event's topic or the limit and start walpost again", size = event.size, headers = event.headers_size
     )]
     Rejected {
         event: Box<Undelivered>,
@@ -51,6 +51,8 @@ pub struct Undelivered {
     pub topic: String,
     /// Key and value, in bytes.
     pub size: usize,
+    /// Names and values of headers, in bytes.
+    pub headers_size: usize,
 }
 
 impl fmt::Display for Undelivered {
@@ -93,6 +95,7 @@ impl Rules {
                 position: String::from_utf8_lossy(failure.position).into_owned(),
                 topic: failure.topic.to_owned(),
                 size: failure.size,
+                headers_size: failure.headers_size,
             })
         };
         let reason = failure.text.to_owned();

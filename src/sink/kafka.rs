@@ -273,6 +273,7 @@ impl Kafka {
             id: record.headers.get("id").unwrap_or_default(),
             position: &record.position.text(),
             size: record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len),
+            headers_size: record.headers.iter().map(|(name, value)| name.len() + value.len()).sum(),
             records: 1,
         };
         Err(match self.rules.undelivered(&failure, Duration::ZERO) {

@@ -86,8 +86,16 @@ pub(super) struct Failure<'a> {
     pub(super) position: &'a [u8],
     /// Key and value, in bytes.
     pub(super) size: usize,
+    /// Names and values of headers, in bytes.
+    pub(super) headers_size: usize,
     /// Records that failed with it: Kafka answers for a whole batch. This is the largest.
     pub(super) records: usize,
+}
+
+impl Failure<'_> {
+    fn total(&self) -> usize {
+        self.size + self.headers_size
+    }
 }
 
 /// A property that librdkafka refuses, or a client that it cannot make.
@@ -333,7 +341,7 @@ impl OwnedEvent {
                         } else {
                             let failure = failure(message);
                             let records = failed.map_or(1, |earlier| earlier.records + 1);
-                            let largest = failed.filter(|earlier| earlier.size > failure.size).unwrap_or(failure);
+                            let largest = failed.filter(|earlier| earlier.total() > failure.total()).unwrap_or(failure);
                             failed = Some(Failure { records, ..largest });
                         }
                     }
@@ -377,6 +385,7 @@ unsafe fn failure(message: &rd_kafka_message_t) -> Failure<'_> {
             id: header(message, c"id"),
             position: header(message, c"position"),
             size: message.len + message.key_len,
+            headers_size: headers_size(message),
             records: 1,
         }
     }
@@ -396,6 +405,26 @@ unsafe fn header<'a>(message: &'a rd_kafka_message_t, name: &CStr) -> &'a [u8] {
         }
         std::slice::from_raw_parts(value.cast::<u8>(), size)
     }
+}
+
+/// SAFETY: as [`failure`].
+unsafe fn headers_size(message: &rd_kafka_message_t) -> usize {
+    let (mut headers, mut total) = (ptr::null_mut(), 0);
+    // SAFETY: as in `header`; a header's name is a C string that lives as long as the message.
+    unsafe {
+        if rd_kafka_message_headers(message, &mut headers) != rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
+            return 0;
+        }
+        for index in 0..rd_kafka_header_cnt(headers) {
+            let (mut name, mut value, mut size) = (ptr::null(), ptr::null(), 0);
+            if rd_kafka_header_get_all(headers, index, &mut name, &mut value, &mut size)
+                == rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR
+            {
+                total += CStr::from_ptr(name).count_bytes() + size;
+            }
+        }
+    }
+    total
 }
 
 type Value = rd_kafka_vu_s__bindgen_ty_1;

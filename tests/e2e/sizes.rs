@@ -94,12 +94,38 @@ fn an_event_above_the_clients_own_limit_halts_before_it_is_sent() {
     let log = halted(&outbox, "");
     for part in [
         &*format!("event 00000000-0000-4000-8000-00000000000c at position {}", transaction.position(200)),
-        "1500003 bytes of key and value, limit 1000000 bytes of message.max.bytes",
+        "1500003 bytes of key and value, ",
+        " of headers, limit 1000000 bytes of message.max.bytes",
     ] {
         assert!(log.contains(part), "{part}\n{log}");
     }
     assert_eq!(all(&[&outbox.topic("t")]).len(), 400, "what precedes it is delivered, and once");
     assert_eq!(transactions(&outbox), [transaction]);
+}
+
+#[test]
+fn headers_count_where_they_make_an_event_too_large() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::create(&database);
+    database.sql(
+        "INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type, payload, headers)
+         VALUES ('t', 'k', 'e', '1', jsonb_build_object('large', repeat('x', 1500000)))",
+    );
+    let log = halted(&outbox, "");
+    assert!(log.contains("(2 bytes of key and value, 15001"), "{log}");
+}
+
+/// A queue that was full for a record of any size would end the session, each time at the same place.
+#[test]
+fn a_queue_that_holds_few_large_events_is_waited_for() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::create(&database);
+    database.sql(
+        "INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type, payload)
+         SELECT 't', n % 3, 'e', to_jsonb(repeat('x', 600000)) FROM generate_series(1, 30) n",
+    );
+    let records = streamed(&outbox, "[kafka]\n'queue.buffering.max.kbytes' = 2048\n", &[&outbox.topic("t")]);
+    assert_eq!(records.len(), 30, "none is sent twice");
 }
 
 #[test]
@@ -138,7 +164,11 @@ fn rows_of_many_megabytes_pass_where_the_limits_allow_them_and_halt_by_name_wher
     assert_eq!(walpost.wait_exit(WITHIN * 2), 1);
     let log = walpost.log();
     let size = if long() { 600 } else { 250 } * MIB + 1;
-    for part in [&*format!("event {id} at position"), &format!("{size} bytes of key and value, limit {}", 100 * MIB)] {
+    for part in [
+        &*format!("event {id} at position"),
+        &format!("{size} bytes of key and value, "),
+        &format!("of headers, limit {}", 100 * MIB),
+    ] {
         assert!(log.contains(part), "{part}\n{log}");
     }
 }
