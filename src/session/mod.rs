@@ -439,7 +439,7 @@ impl Session<'_> {
     /// Before an error that will come again ends the session, what precedes it is delivered and confirmed, as far as the
     /// grace allows: then the slot stands right before the culprit, and skipping that loses nothing else. Before any
     /// other trouble with Kafka at least what is delivered is confirmed.
-    async fn halt(mut self, error: Error) -> Error {
+    async fn halt(mut self, mut error: Error) -> Error {
         // The culprit keeps its place in flight, unless the stream itself is at fault.
         let culprits = match &error {
             Error::Poison { .. } | Error::Culprit => 1,
@@ -466,17 +466,20 @@ impl Session<'_> {
         while self.pipeline.ledger().outstanding() > culprits && Instant::now() < until {
             self.report();
             let wake = self.feedback.deadline(self.pipeline.confirmed()).min(until);
-            let trouble = select! {
+            select! {
                 biased;
-                () = tokio::time::sleep_until(wake.into()) => false,
-                ready = self.kafka.ready() => ready.is_err() || self.acknowledge().is_err(),
-                written = self.stream.progress(false), if attached => {
-                    attached = written.is_ok();
-                    false
+                () = tokio::time::sleep_until(wake.into()) => {}
+                ready = self.kafka.ready() => {
+                    if let Err(earlier) = ready.map_err(Error::from).and_then(|()| self.acknowledge()) {
+                        // What precedes the culprit did not arrive, and that comes first: it may be refused too, or be
+                        // mended by another session. Of topics that never came, none is the first.
+                        if !matches!(error, Error::Kafka(kafka::Error::UnknownTopic { .. })) {
+                            error = earlier;
+                        }
+                        break;
+                    }
                 }
-            };
-            if trouble {
-                break;
+                written = self.stream.progress(false), if attached => attached = written.is_ok(),
             }
         }
         let undelivered = self.pipeline.ledger().outstanding();

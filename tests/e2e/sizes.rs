@@ -103,6 +103,30 @@ fn an_event_above_the_clients_own_limit_halts_before_it_is_sent() {
     assert_eq!(transactions(&outbox), [transaction]);
 }
 
+/// Partitions refuse theirs in any order.
+#[test]
+fn of_several_oversize_events_the_first_is_named_with_all_before_it_delivered() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::create(&database);
+    let (kafka, topic) = (Kafka::shared(), outbox.topic("t"));
+    kafka.create_topic(&topic, 6, &[("max.message.bytes", "3000")]);
+    database.sql(
+        "INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type, payload)
+         SELECT 't', n % 12, 'e', to_jsonb(repeat(md5(n::text), CASE WHEN n >= 200 AND n % 9 = 0 THEN 200 ELSE 2 END))
+         FROM generate_series(1, 500) n",
+    );
+    let [transaction] = transactions(&outbox)[..] else { panic!("one transaction has events") };
+    let log = halted(&outbox, "");
+    let error = log.lines().rfind(|line| line.starts_with("error: ")).unwrap_or_default();
+    assert!(error.contains(&format!("at position {} for topic", transaction.position(206))), "{log}");
+    let before =
+        "SELECT count(*) FROM (SELECT id FROM walpost.outbox ORDER BY seq LIMIT 206) before WHERE id = ANY ('{$}')";
+    let ids: Vec<String> =
+        all(&[&topic]).iter().map(|record| record.header("id").unwrap_or_default().to_owned()).collect();
+    let delivered: usize = database.session().get(&before.replace('$', &ids.join(",")));
+    assert_eq!(delivered, 206);
+}
+
 #[test]
 fn headers_count_where_they_make_an_event_too_large() {
     let database = Postgres::shared(MAIN).database();
