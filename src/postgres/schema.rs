@@ -14,6 +14,7 @@ const ENQUEUE_PARTITIONED: &str = include_str!("../../sql/enqueue_partitioned.sq
 const PUBLICATION: &str = include_str!("../../sql/publication.sql");
 const ROLES: &str = include_str!("../../sql/roles.sql");
 const RECORD: &str = include_str!("../../sql/setup_record.sql");
+const DEAD_LETTER: &str = include_str!("../../sql/dead_letter.sql");
 const PUBLICATION_TABLE: &str = "\
 do $walpost$
 begin
@@ -46,10 +47,20 @@ pub struct Names {
 
 /// The table in which setup records what it made, in `schema`.
 pub fn record(schema: &str) -> String {
-    Names { schema: schema.to_owned(), table: String::new(), publication: String::new() }.render(RECORD)
+    Names::of_schema(schema).render(RECORD)
+}
+
+/// The table of dead letters, in `schema`.
+pub fn dead_letter(schema: &str) -> String {
+    Names::of_schema(schema).render(DEAD_LETTER)
 }
 
 impl Names {
+    /// For files that name no outbox and no publication.
+    fn of_schema(schema: &str) -> Names {
+        Names { schema: schema.to_owned(), table: String::new(), publication: String::new() }
+    }
+
     /// Schema and table.
     pub fn outbox(&self, variant: Variant) -> String {
         self.render(match variant {
@@ -151,8 +162,17 @@ fn next_token(text: &str) -> &str {
 mod tests {
     use super::*;
 
-    const ALL: [&str; 8] =
-        [OUTBOX, OUTBOX_PARTITIONED, ENQUEUE, ENQUEUE_PARTITIONED, PUBLICATION, PUBLICATION_TABLE, ROLES, RECORD];
+    const ALL: [&str; 9] = [
+        OUTBOX,
+        OUTBOX_PARTITIONED,
+        ENQUEUE,
+        ENQUEUE_PARTITIONED,
+        PUBLICATION,
+        PUBLICATION_TABLE,
+        ROLES,
+        RECORD,
+        DEAD_LETTER,
+    ];
 
     fn names(schema: &str, table: &str, publication: &str) -> Names {
         Names { schema: schema.into(), table: table.into(), publication: publication.into() }
@@ -196,6 +216,8 @@ mod tests {
         for file in ALL {
             let rendered = names("s", "t", "p").render(file);
             let code: String = rendered.lines().filter(|line| !line.trim_start().starts_with("--")).collect();
+            // The one quoted name: bytes compare alike in every database.
+            let code = code.replace("collate \"C\"", "");
             assert!(!code.contains("/*") && !code.contains('"') && !code.contains(" E'"), "{code}");
             for left in ["walpost.", "schema walpost", "publication walpost", ".outbox"] {
                 assert!(!code.contains(left), "{left:?} is left in\n{code}");

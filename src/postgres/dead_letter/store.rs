@@ -1,0 +1,252 @@
+//! The streaming process's side.
+
+use std::collections::HashMap;
+
+use futures_util::future::try_join_all;
+use tokio_postgres::{Statement, types::ToSql};
+
+use super::{Access, COLUMNS, DeadLetter, Encoding, ParkKey, ReasonClass, State, Stored, TABLE, durably, from_unix_ms};
+use crate::{
+    pipeline::{Lsn, Position},
+    postgres::{
+        Error,
+        conninfo::ConnInfo,
+        quote,
+        sql::{self, Sql},
+    },
+};
+
+/// The letters of one slot, over an ordinary connection.
+///
+/// Such a connection holds up a smart shutdown of the server (G8): keep a store no longer than there is work for it. No
+/// call is cancel safe; after dropping one of its futures, or after an error, drop the store and connect anew. Every
+/// call may be made again.
+pub struct Store {
+    client: Sql,
+    schema: String,
+    /// As SQL writes it.
+    table: String,
+    system_identifier: String,
+    slot: String,
+    encoding: Encoding,
+}
+
+/// How many letters of a slot there are in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub dead: u64,
+    pub parked: u64,
+    pub replayed: u64,
+    pub discarded: u64,
+}
+
+impl Store {
+    /// `system_identifier` is the server's, in decimal, as IDENTIFY_SYSTEM gives it; `schema` holds the table, which need
+    /// not exist yet.
+    pub async fn connect(at: &ConnInfo, system_identifier: &str, slot: &str, schema: &str) -> Result<Store, Error> {
+        let client = sql::connect(at).await?;
+        let encoding = Encoding::read(&client).await?;
+        Ok(Store {
+            client,
+            schema: schema.to_owned(),
+            table: quote::qualified(schema, TABLE),
+            system_identifier: system_identifier.to_owned(),
+            slot: slot.to_owned(),
+            encoding,
+        })
+    }
+
+    /// The table exists, and this role may do with it what a stream needs.
+    pub async fn exists(&self) -> Result<bool, Error> {
+        let access = Access::read(&self.client, &self.schema).await?;
+        Ok(access.is_some_and(|access| access.select && access.write))
+    }
+
+    /// Writes letters in one transaction that is on disk when this returns; gives how many are new. One that the table
+    /// has already (by system, slot, position and event id) keeps its row as it is.
+    pub async fn write(&self, letters: &[DeadLetter]) -> Result<u64, Error> {
+        let statement = format!(
+            "insert into {} (system_identifier, slot, position, event_id, xid, source_table, aggregate_type, aggregate_id,
+                event_type, topic, key, payload, header_names, header_values, record_timestamp, reason_class, reason,
+                attempts, first_failed_at, last_failed_at, later_delivered, park_key, state)
+             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
+             on conflict on constraint dead_letter_once do nothing",
+            self.table
+        );
+        durably(&self.client, async {
+            let statement = self.client.prepare(&statement).await?;
+            // All are under way at once: one round trip, however many.
+            let new = try_join_all(letters.iter().map(|letter| self.insert(&statement, letter))).await?;
+            Ok(new.iter().sum())
+        })
+        .await
+    }
+
+    async fn insert(&self, statement: &Statement, letter: &DeadLetter) -> Result<u64, tokio_postgres::Error> {
+        let text = |text: &str| self.encoding.text(text).into_owned();
+        let optional = |value: &Option<String>| value.as_deref().map(text);
+        let (names, values): (Vec<String>, Vec<&[u8]>) =
+            letter.headers.iter().map(|(name, value)| (text(name), value.as_slice())).unzip();
+        let state = if letter.park_key.is_some() { State::Parked } else { State::Dead };
+        let values: [&(dyn ToSql + Sync); 23] = [
+            &self.system_identifier,
+            &self.slot,
+            &letter.position.to_string(),
+            &self.encoding.event_id(&letter.event_id),
+            &i64::from(letter.xid),
+            &text(&letter.source_table),
+            &optional(&letter.aggregate_type),
+            &optional(&letter.aggregate_id),
+            &optional(&letter.event_type),
+            &optional(&letter.topic),
+            &letter.key,
+            &letter.payload,
+            &names,
+            &values,
+            &from_unix_ms(letter.timestamp_ms),
+            &letter.class.word(),
+            &text(&letter.reason),
+            &letter.attempts,
+            &letter.first_failed_at,
+            &letter.last_failed_at,
+            &letter.later_delivered,
+            &letter.park_key,
+            &state.word(),
+        ];
+        self.client.execute(statement, &values).await
+    }
+
+    /// What the table has, in whatever state, of the transactions whose commit begins at or above `from`: with the
+    /// slot's confirmed position, all that may be streamed again.
+    pub async fn known(&self, from: Lsn) -> Result<Known, Error> {
+        let statement = format!(
+            "select position, event_id, state from {} where system_identifier = $1 and slot = $2 and position >= $3",
+            self.table
+        );
+        let first = Position { commit_lsn: from, ordinal: 0 }.to_string();
+        let rows = self.client.query(&statement, &[&self.system_identifier, &self.slot, &first]).await?;
+        let mut states: HashMap<String, Vec<(String, State)>> = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            states.entry(row.try_get(0)?).or_default().push((row.try_get(1)?, row.try_get(2)?));
+        }
+        Ok(Known { states, encoding: self.encoding })
+    }
+
+    /// What is parked now, and how many events under each key.
+    ///
+    /// Rows of another system identifier count too: after pg_upgrade or a restored dump nothing else remembers that these
+    /// events are still owed, and that later ones must wait.
+    pub async fn parked(&self) -> Result<HashMap<ParkKey, u64>, Error> {
+        let statement =
+            format!("select park_key, count(*) from {} where slot = $1 and state = 'parked' group by 1", self.table);
+        let rows = self.client.query(&statement, &[&self.slot]).await?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get::<_, i64>(1)?.unsigned_abs()))).collect()
+    }
+
+    /// The next letters to send, in order: of the keys of which any was requested all that is parked, and single dead
+    /// ones. At most `limit`, and none once the payloads before it come to `bytes` (above 0). The same come again until
+    /// they are settled, refused or discarded: send them all and see them acknowledged before asking again.
+    pub async fn requested(&self, limit: usize, bytes: usize) -> Result<Vec<Stored>, Error> {
+        // Rows of another system were written before this one's began; their positions are of another log.
+        let statement = format!(
+            "with waiting as (
+                 select id, system_identifier = $2 as ours, position, coalesce(octet_length(payload), 0)::bigint as size
+                 from {table}
+                 where slot = $1 and (
+                     state = 'parked' and park_key in (
+                         select park_key from {table}
+                         where slot = $1 and replay_requested_at is not null and state in ('dead', 'parked'))
+                     or state = 'dead' and replay_requested_at is not null)
+             ), next as (
+                 select id, ours, sum(size) over (order by ours, position, id) - size as bytes_before from waiting
+                 order by ours, position, id limit $3
+             )
+             select {COLUMNS} from {table} join next using (id) where bytes_before < $4::bigint
+             order by ours, position, id",
+            table = self.table
+        );
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let rows = self.client.query(&statement, &[&self.slot, &self.system_identifier, &limit, &bytes]).await?;
+        rows.iter().map(|row| Ok(Stored::read(row)?)).collect()
+    }
+
+    /// Kafka has acknowledged these: they are replayed. Gives the keys that have no parked row any more, which are the
+    /// stream's again. Where rows are left, parked since the request, the request passes on to them.
+    pub async fn settle(&self, ids: &[i64]) -> Result<Vec<ParkKey>, Error> {
+        let statement = format!(
+            "with sent as (
+                 update {table} set state = 'replayed', settled_at = clock_timestamp()
+                 where id = any($1) and slot = $2 returning park_key, replay_requested_at
+             ), asked as (
+                 select park_key, max(replay_requested_at) as at from sent where park_key is not null group by park_key
+             ), passed_on as (
+                 update {table} behind set replay_requested_at = asked.at from asked
+                 where behind.slot = $2 and behind.state = 'parked' and behind.park_key = asked.park_key
+                 and behind.id <> all ($1) and behind.replay_requested_at is null and asked.at is not null
+             )
+             select park_key from asked where not exists (
+                 select from {table} behind where behind.slot = $2 and behind.state = 'parked'
+                 and behind.park_key = asked.park_key and behind.id <> all ($1))",
+            table = self.table
+        );
+        let rows = durably(&self.client, self.client.query(&statement, &[&ids, &self.slot])).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// A letter that was sent again failed again: nothing of its key is requested any more, and it waits as before.
+    pub async fn refuse(&self, id: i64, class: ReasonClass, reason: &str) -> Result<(), Error> {
+        let statement = format!(
+            "with refused as (
+                 update {table} set reason_class = $3, reason = $4, attempts = attempts + 1,
+                     last_failed_at = clock_timestamp(), replay_requested_at = null
+                 where id = $1 and slot = $2 returning park_key
+             )
+             update {table} set replay_requested_at = null
+             where id <> $1 and slot = $2 and state = 'parked' and replay_requested_at is not null
+             and park_key = (select park_key from refused)",
+            table = self.table
+        );
+        let reason = self.encoding.text(reason);
+        durably(&self.client, self.client.execute(&statement, &[&id, &self.slot, &class.word(), &reason])).await?;
+        Ok(())
+    }
+
+    /// Counts the slot's letters. Reads the whole table.
+    pub async fn counts(&self) -> Result<Counts, Error> {
+        let statement = format!("select state, count(*) from {} where slot = $1 group by state", self.table);
+        let mut counts = Counts::default();
+        for row in self.client.query(&statement, &[&self.slot]).await? {
+            let count = row.try_get::<_, i64>(1)?.unsigned_abs();
+            match row.try_get(0)? {
+                State::Dead => counts.dead = count,
+                State::Parked => counts.parked = count,
+                State::Replayed => counts.replayed = count,
+                State::Discarded => counts.discarded = count,
+            }
+        }
+        Ok(counts)
+    }
+}
+
+/// Letters that may be met again in the stream.
+#[derive(Debug)]
+pub struct Known {
+    /// Event ids and states by position. A position has more than one event only where a restored copy of the database
+    /// went another way.
+    states: HashMap<String, Vec<(String, State)>>,
+    encoding: Encoding,
+}
+
+impl Known {
+    pub fn is_empty(&self) -> bool {
+        self.states.is_empty()
+    }
+
+    /// The state of the event's row, if the table has one. `event_id` as it would be written.
+    pub fn state(&self, position: Position, event_id: &str) -> Option<State> {
+        let event_id = self.encoding.event_id(event_id);
+        let events = self.states.get(&position.to_string())?;
+        events.iter().find(|(id, _)| *id == event_id).map(|(_, state)| *state)
+    }
+}
