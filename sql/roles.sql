@@ -73,3 +73,13 @@ begin
     end if;
 end
 $walpost$;
+
+-- Dead letters (dead_letter.sql): walpost writes them; whoever operates decides what becomes of them and changes nothing else.
+do $walpost$
+begin
+    if to_regclass('walpost.dead_letter') is not null then
+        grant select, insert, update on walpost.dead_letter to walpost_stream;
+        grant select, update (state, replay_requested_at, settled_at) on walpost.dead_letter to walpost_operate;
+    end if;
+end
+$walpost$;

@@ -4,6 +4,7 @@
 //! no IO, so that each finding has a unit test. `walpost check` prints them, and `setup` refuses to build on those that it
 //! does not mend.
 
+mod dead_letter;
 mod kafka;
 mod needs;
 mod outbox;
@@ -13,6 +14,7 @@ mod slot;
 
 use std::fmt;
 
+pub use dead_letter::dead_letter;
 pub use kafka::{kafka, unreachable};
 pub use needs::{Need, needs};
 pub use outbox::outbox;

@@ -11,8 +11,10 @@ use crate::{
     config::{Config, Flags, Needs},
     kafka::{facts::Kafka, topics::Pattern},
     postgres::{
-        publication::Publication, replication::Replication, server, server::Server, slot::Slot, sql, table::Table,
+        dead_letter, publication::Publication, replication::Replication, server, server::Server, slot::Slot, sql,
+        table::Table,
     },
+    setup::names,
 };
 
 /// How long Kafka may take to answer.
@@ -70,6 +72,8 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
     for outbox in &config.outboxes {
         tables.push(Table::read(&client, &outbox.name.schema, &outbox.name.table).await?);
     }
+    let home = names::home(config);
+    let letters = dead_letter::Access::read(&client, home).await?;
     let senders = server::synchronous_senders(&client).await?;
 
     // What replicating needs is proven by doing it.
@@ -92,6 +96,8 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
     }
     findings.extend(check::publication(&config.publication, publication.as_ref(), &outboxes, slot.is_some()));
     findings.extend(check::slot(&config.slot, slot.as_ref(), &server.database));
+    // No value of `on_poison` that is built needs the table.
+    findings.extend(check::dead_letter(home, letters.as_ref(), &server.role, false));
     Ok(findings)
 }
 

@@ -6,7 +6,8 @@ use super::{names, record};
 use crate::{
     config::Config,
     postgres::{
-        publication::Publication, refusal::Refusal, replication::Replication, server::Server, slot::Slot, table::Table,
+        dead_letter, publication::Publication, refusal::Refusal, replication::Replication, server::Server, slot::Slot,
+        table::Table,
     },
 };
 
@@ -21,6 +22,8 @@ pub struct Facts {
     pub home: SchemaFacts,
     pub record_exists: bool,
     pub may_write_record: bool,
+    /// The table of dead letters is there.
+    pub dead_letters_exist: bool,
     /// One for each outbox of the configuration, in its order.
     pub outboxes: Vec<OutboxFacts>,
     pub publication: Option<Publication>,
@@ -77,7 +80,10 @@ impl Facts {
             outboxes.push(OutboxFacts {
                 schema: SchemaFacts::read(client, &outbox.name.schema).await?,
                 granted: match &table {
-                    Some(table) => granted(client, table.oid, &outbox.name.schema).await?,
+                    Some(table) => {
+                        granted(client, table.oid, &outbox.name.schema).await?
+                            && (outbox.name.schema != home || granted_letters(client, home).await?)
+                    }
                     None => false,
                 },
                 table,
@@ -106,6 +112,7 @@ impl Facts {
                 Some(row) => row.try_get(0)?,
                 None => false,
             },
+            dead_letters_exist: dead_letter::Access::read(client, home).await?.is_some(),
             outboxes,
             publication: Publication::read(client, server.major(), &config.publication).await?,
             may_not_replicate: slot.is_none() && may_not_replicate(config).await,
@@ -141,7 +148,7 @@ async fn may_not_replicate(config: &Config) -> bool {
     }
 }
 
-/// The last grants of `sql/roles.sql` are there.
+/// The grants of `sql/roles.sql` on an outbox are there.
 async fn granted(client: &Client, table: u32, schema: &str) -> Result<bool, Error> {
     let row = client
         .query_one(
@@ -151,6 +158,21 @@ async fn granted(client: &Client, table: u32, schema: &str) -> Result<bool, Erro
                             else has_table_privilege(r.oid, $1::oid, 'SELECT') end), false)
              from pg_roles r, pg_namespace n where r.rolname = any($2) and n.nspname = $3",
             &[&table, &&ROLES[..], &schema],
+        )
+        .await?;
+    row.try_get(0)
+}
+
+/// Its grants on the table of dead letters are there; the table too.
+async fn granted_letters(client: &Client, home: &str) -> Result<bool, Error> {
+    let row = client
+        .query_one(
+            "select count(*) = 2 and coalesce(bool_and(case r.rolname
+                        when 'walpost_stream' then has_table_privilege(r.oid, c.oid, 'INSERT')
+                        else has_table_privilege(r.oid, c.oid, 'SELECT') end), false)
+             from pg_roles r, pg_class c join pg_namespace n on n.oid = c.relnamespace
+             where r.rolname in ('walpost_stream', 'walpost_operate') and n.nspname = $1 and c.relname = $2",
+            &[&home, &dead_letter::TABLE],
         )
         .await?;
     row.try_get(0)

@@ -14,6 +14,7 @@ use crate::{
     config::Config,
     pipeline::outbox::Outbox,
     postgres::{
+        dead_letter,
         publication::{Publication, Published},
         quote,
         schema::{self, Variant},
@@ -88,6 +89,7 @@ pub fn plan(config: &Config, facts: &Facts, partitioned: bool) -> Plan {
     for (outbox, have) in &outboxes {
         own_objects(&mut steps, config, facts, outbox, have, variant);
     }
+    dead_letters(&mut steps, config, facts);
     publication(&mut steps, config, facts, &outboxes);
     roles(&mut steps, config, facts, &outboxes);
     slot(&mut steps, config, facts);
@@ -149,6 +151,17 @@ fn own_objects(
         let made = in_schema(Kind::Function, "enqueue");
         steps.push(statements(format!("create {made}"), names.enqueue(variant), vec![made], lacking, true));
     }
+}
+
+/// Without the table an event that can never be delivered stops the stream.
+fn dead_letters(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
+    if facts.dead_letters_exist {
+        return;
+    }
+    let home = names::home(config);
+    let made = Made::in_schema(Kind::Table, home, dead_letter::TABLE);
+    let lacking = lacking_in_schema(facts, home, &facts.home);
+    steps.push(statements(format!("create {made}"), schema::dead_letter(home), vec![made], lacking, true));
 }
 
 fn publication(steps: &mut Vec<Step>, config: &Config, facts: &Facts, outboxes: &[(&Outbox, &OutboxFacts)]) {

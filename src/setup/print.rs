@@ -3,7 +3,10 @@
 use super::{names, plan};
 use crate::{
     config::Config,
-    postgres::{quote, schema::Variant},
+    postgres::{
+        quote,
+        schema::{self, Variant},
+    },
 };
 
 /// The SQL that set-up would run on an empty database. It may be run again.
@@ -24,6 +27,7 @@ pub fn script(config: &Config, partitioned: bool) -> String {
             ));
         }
     }
+    parts.push(schema::dead_letter(names::home(config)));
     parts.push(names::of(config, &config.outboxes[0]).publication());
     for outbox in &config.outboxes[1..] {
         parts.push(names::of(config, outbox).publication_table());

@@ -72,6 +72,7 @@ fn an_empty_database_lacks_table_publication_and_slot() {
             ("error", "table walpost.outbox does not exist"),
             ("error", "publication walpost does not exist"),
             ("error", "does not exist: the log is not kept"),
+            ("note", "table walpost.dead_letter does not exist"),
         ],
     );
 }

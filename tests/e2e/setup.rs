@@ -50,7 +50,9 @@ fn setup_makes_what_is_missing_once_and_teardown_leaves_nothing() {
             let database = Postgres::shared(version).database();
             let dry = on(&database, "setup", &[variant, &["--dry-run"]].concat());
             done(&dry);
-            assert!(dry.stdout.contains("+ create table walpost.outbox"), "{dry:?}");
+            for table in ["outbox", "dead_letter"] {
+                assert!(dry.stdout.contains(&format!("+ create table walpost.{table}")), "{dry:?}");
+            }
             let session = database.session();
             assert_eq!(session.value("select to_regnamespace('walpost')::text"), None, "a dry run makes nothing");
 
