@@ -10,6 +10,7 @@ mod bench;
 mod check;
 mod completions;
 mod config;
+mod dead_letter;
 mod demo;
 pub mod logging;
 pub mod output;
@@ -59,6 +60,7 @@ pub enum Command {
     Check(check::Args),
     Status(status::Args),
     Tail(tail::Args),
+    DeadLetter(dead_letter::Args),
     Teardown(teardown::Args),
     Config(config::Args),
     Demo(demo::Args),
@@ -87,6 +89,7 @@ pub async fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Check(args) => check::run(args).await,
         Command::Status(args) => status::run(args).await,
         Command::Tail(args) => tail::run(args).await,
+        Command::DeadLetter(args) => dead_letter::run(args).await,
         Command::Teardown(args) => teardown::run(args).await,
         Command::Config(args) => config::run(args).await,
         Command::Demo(args) => demo::run(args).await,

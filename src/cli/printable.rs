@@ -5,6 +5,8 @@
 
 use std::fmt::Write;
 
+use serde_json::{Map, Value};
+
 /// Text as it is, but for control and direction characters and bytes that are not UTF-8, which become `\n`, `\u{9b}` and
 /// `\xff`. For people: it does not tell these from a payload that holds such a sequence itself.
 pub(super) fn printable(bytes: &[u8]) -> String {
@@ -44,6 +46,18 @@ pub(super) fn printable_json(json: &str) -> String {
     text
 }
 
+/// Text under `name`; what is not UTF-8 in base64 under `name_base64`, so that nothing is lost.
+pub(super) fn insert_bytes(object: &mut Map<String, Value>, name: &str, bytes: Option<&[u8]>) {
+    match bytes.map(std::str::from_utf8) {
+        None => object.insert(name.to_owned(), Value::Null),
+        Some(Ok(text)) => object.insert(name.to_owned(), text.into()),
+        Some(Err(_)) => {
+            let encoded = openssl::base64::encode_block(bytes.unwrap_or_default());
+            object.insert(format!("{name}_base64"), encoded.into())
+        }
+    };
+}
+
 fn drives_terminal(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -79,5 +93,18 @@ mod tests {
         let text = printable_json(&value.to_string());
         assert!(text.chars().all(|c| !drives_terminal(c)), "{text}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+    }
+
+    #[test]
+    fn bytes_become_json_without_loss() {
+        let mut object = Map::new();
+        insert_bytes(&mut object, "text", Some("ü".as_bytes()));
+        insert_bytes(&mut object, "none", None);
+        insert_bytes(&mut object, "empty", Some(b""));
+        insert_bytes(&mut object, "raw", Some(b"\xff\x00"));
+        assert_eq!(
+            Value::Object(object),
+            serde_json::json!({ "text": "ü", "none": null, "empty": "", "raw_base64": "/wA=" })
+        );
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Exit, output,
-    printable::{printable, printable_json},
+    printable::{insert_bytes, printable, printable_json},
 };
 use crate::{
     config::{Config, Flags, Needs},
@@ -106,48 +106,21 @@ fn as_json(record: &BorrowedMessage<'_>) -> String {
     object.insert("topic".to_owned(), record.topic().into());
     object.insert("partition".to_owned(), record.partition().into());
     object.insert("offset".to_owned(), record.offset().into());
-    insert(&mut object, "key", record.key());
+    insert_bytes(&mut object, "key", record.key());
     let header = |header: Header<'_, &[u8]>| {
         let mut object = Map::new();
         object.insert("name".to_owned(), header.key.into());
-        insert(&mut object, "value", header.value);
+        insert_bytes(&mut object, "value", header.value);
         Value::Object(object)
     };
     let headers: Vec<_> = record.headers().map_or_else(Vec::new, |headers| headers.iter().map(header).collect());
     object.insert("headers".to_owned(), headers.into());
-    insert(&mut object, "value", record.payload());
+    insert_bytes(&mut object, "value", record.payload());
     printable_json(&json!(object).to_string()) + "\n"
-}
-
-/// Text under `name`; what is not UTF-8 in base64 under `name_base64`, so that nothing is lost.
-fn insert(object: &mut Map<String, Value>, name: &str, bytes: Option<&[u8]>) {
-    match bytes.map(std::str::from_utf8) {
-        None => object.insert(name.to_owned(), Value::Null),
-        Some(Ok(text)) => object.insert(name.to_owned(), text.into()),
-        Some(Err(_)) => {
-            let encoded = openssl::base64::encode_block(bytes.unwrap_or_default());
-            object.insert(format!("{name}_base64"), encoded.into())
-        }
-    };
 }
 
 /// RFC 3339, in UTC, to the millisecond that Kafka keeps.
 fn time(record: &BorrowedMessage<'_>) -> Option<String> {
     let time = Timestamp::from_millisecond(record.timestamp().to_millis()?).ok()?;
     Some(format!("{time:.3}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_become_json_without_loss() {
-        let mut object = Map::new();
-        insert(&mut object, "text", Some("ü".as_bytes()));
-        insert(&mut object, "none", None);
-        insert(&mut object, "empty", Some(b""));
-        insert(&mut object, "raw", Some(b"\xff\x00"));
-        assert_eq!(Value::Object(object), json!({ "text": "ü", "none": null, "empty": "", "raw_base64": "/wA=" }));
-    }
 }

@@ -9,6 +9,7 @@ mod connection;
 mod core;
 mod crash;
 mod database;
+mod dead_letters;
 mod encodings;
 mod http;
 mod partitions;
