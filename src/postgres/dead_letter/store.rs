@@ -148,15 +148,16 @@ impl Store {
     /// they are settled, refused or discarded: send them all and see them acknowledged before asking again.
     pub async fn requested(&self, limit: usize, bytes: usize) -> Result<Vec<Stored>, Error> {
         // Rows of another system were written before this one's began; their positions are of another log.
+        const NEEDED: &str =
+            "id, system_identifier = $2 as ours, position, coalesce(octet_length(payload), 0)::bigint as size";
         let statement = format!(
-            "with waiting as (
-                 select id, system_identifier = $2 as ours, position, coalesce(octet_length(payload), 0)::bigint as size
-                 from {table}
-                 where slot = $1 and (
-                     state = 'parked' and park_key in (
-                         select park_key from {table}
-                         where slot = $1 and replay_requested_at is not null and state in ('dead', 'parked'))
-                     or state = 'dead' and replay_requested_at is not null)
+            "with asked as (
+                 select distinct park_key from {table}
+                 where slot = $1 and state = 'parked' and replay_requested_at is not null
+             ), waiting as (
+                 select {NEEDED} from {table} join asked using (park_key) where slot = $1 and state = 'parked'
+                 union all
+                 select {NEEDED} from {table} where slot = $1 and state = 'dead' and replay_requested_at is not null
              ), next as (
                  select id, ours, sum(size) over (order by ours, position, id) - size as bytes_before from waiting
                  order by ours, position, id limit $3
