@@ -107,7 +107,9 @@ pub(super) fn judge(name: &str, value: &str, brokers: Option<&str>) -> Result<Ve
     match name {
         "bootstrap.servers" if brokers == Some(value) => Ok(Verdict::Owned),
         "bootstrap.servers" => Err("write it as `brokers`, which all parts of walpost read".to_owned()),
-        "transactional.id" => Err("Kafka transactions are not available in this version; leave it out".to_owned()),
+        "transactional.id" => {
+            Err("write it as `exactly_once.transactional_id`, with delivery = \"exactly_once\"".to_owned())
+        }
         "max.in.flight.requests.per.connection" if value.parse().is_ok_and(|n: u32| n > IN_FLIGHT_MAX) => {
             Err(format!("above {IN_FLIGHT_MAX} a retry can reorder records; write {IN_FLIGHT_MAX} or less"))
         }

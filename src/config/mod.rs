@@ -54,6 +54,8 @@ pub struct Config {
     pub publication: String,
     /// The outbox tables, at least one.
     pub outboxes: Vec<Outbox>,
+    /// How often Kafka may get an event.
+    pub delivery: Delivery,
     /// What an update, delete or truncate on an outbox does to the stream.
     pub on_update: OnUpdate,
     /// How often a moving confirmed position is reported, which bounds the duplicates of a crash.
@@ -96,6 +98,31 @@ impl Config {
         let environment = Environment::of_process();
         Settings::gather(flags, &environment)?.resolve(&environment, needs)
     }
+}
+
+/// `delivery`: how often Kafka may get an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// Again after a crash.
+    AtLeastOnce,
+    /// Once, for consumers that read committed records only.
+    ExactlyOnce(ExactlyOnce),
+}
+
+/// `[exactly_once]`: Kafka transactions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExactlyOnce {
+    /// Names the producer across restarts, so that a new instance ends an older one; none is made of the server's system
+    /// identifier and the slot.
+    pub transactional_id: Option<String>,
+    /// How long a Kafka transaction stays open.
+    pub commit_interval: Duration,
+    /// Most records of a Kafka transaction.
+    pub commit_records: usize,
+    /// The compacted topic that holds how far each stream's records reach.
+    pub positions_topic: String,
+    /// Replicas of that topic, where walpost makes it; none takes the broker's default.
+    pub positions_replication: Option<i32>,
 }
 
 /// `[topics]`: creation of missing topics.

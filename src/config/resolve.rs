@@ -8,11 +8,11 @@ use toml::Value;
 use crate::{pipeline::outbox, postgres::conninfo::ConnInfo};
 
 use super::{
-    Config, ConfigError, Environment, Needs, Settings, Topics,
+    Config, ConfigError, Delivery, Environment, ExactlyOnce, Needs, Settings, Topics,
     bounds::{self, Contradiction},
     kafka::{self, KafkaProperties, Verdict},
     keys::Key,
-    typed::{Outbox, Typed},
+    typed::{self, Outbox, Typed},
 };
 
 impl Settings {
@@ -27,6 +27,16 @@ impl Settings {
             kafka: self.kafka(&typed)?,
             outboxes: self.distinct(typed.outbox)?,
             publication: typed.publication,
+            delivery: match typed.delivery {
+                typed::Delivery::AtLeastOnce => Delivery::AtLeastOnce,
+                typed::Delivery::ExactlyOnce => Delivery::ExactlyOnce(ExactlyOnce {
+                    transactional_id: typed.exactly_once.transactional_id,
+                    commit_interval: typed.exactly_once.commit_interval,
+                    commit_records: typed.exactly_once.commit_records,
+                    positions_topic: typed.exactly_once.positions_topic,
+                    positions_replication: typed.exactly_once.positions_replication,
+                }),
+            },
             on_update: typed.on_update,
             confirm_interval: typed.confirm_interval,
             status_interval: typed.status_interval,

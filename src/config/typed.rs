@@ -30,6 +30,8 @@ pub(super) struct Typed {
     pub(super) slot: String,
     #[serde(deserialize_with = "value::name")]
     pub(super) publication: String,
+    pub(super) delivery: Delivery,
+    pub(super) exactly_once: ExactlyOnce,
     pub(super) on_update: OnUpdate,
     #[serde(deserialize_with = "value::duration")]
     pub(super) confirm_interval: Duration,
@@ -54,6 +56,27 @@ pub(super) struct Typed {
 pub(super) struct Route {
     #[serde(deserialize_with = "value::duration")]
     pub(super) unknown_topic_timeout: Duration,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Delivery {
+    AtLeastOnce,
+    ExactlyOnce,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ExactlyOnce {
+    #[serde(default, deserialize_with = "value::optional_text")]
+    pub(super) transactional_id: Option<String>,
+    #[serde(deserialize_with = "value::duration")]
+    pub(super) commit_interval: Duration,
+    #[serde(deserialize_with = "value::count")]
+    pub(super) commit_records: usize,
+    #[serde(deserialize_with = "value::text")]
+    pub(super) positions_topic: String,
+    #[serde(default, deserialize_with = "value::optional_count")]
+    pub(super) positions_replication: Option<i32>,
 }
 
 #[derive(Deserialize)]

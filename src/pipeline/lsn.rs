@@ -81,6 +81,24 @@ impl fmt::Display for Position {
     }
 }
 
+/// A text that is not 16 and 8 hexadecimal digits joined by a hyphen.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no position; expected hexadecimal digits as in 00000016B374D848-0000001A")]
+pub struct ParsePositionError(String);
+
+impl FromStr for Position {
+    type Err = ParsePositionError;
+
+    fn from_str(text: &str) -> Result<Position, ParsePositionError> {
+        let parts = text.split_once('-').filter(|(commit, ordinal)| commit.len() == 16 && ordinal.len() == 8);
+        let parse = |(commit, ordinal): (&str, &str)| {
+            let commit_lsn = Lsn(u64::from_str_radix(commit, 16).ok()?);
+            Some(Position { commit_lsn, ordinal: u32::from_str_radix(ordinal, 16).ok()? })
+        };
+        parts.and_then(parse).ok_or_else(|| ParsePositionError(text.to_owned()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,5 +121,9 @@ mod tests {
         assert!(ordered.map(Position::text).is_sorted());
         assert_eq!(at(0x16_B374_D848, 26).to_string(), "00000016B374D848-0000001A");
         assert_eq!(at(0x16_B374_D848, 26).text(), *b"00000016B374D848-0000001A");
+        assert_eq!("00000016B374D848-0000001A".parse(), Ok(at(0x16_B374_D848, 26)));
+        for text in ["", "16/B374D848", "00000016B374D848-1A", "00000016B374D848-0000001G"] {
+            assert!(text.parse::<Position>().is_err(), "{text}");
+        }
     }
 }

@@ -19,6 +19,7 @@ pub mod lsn;
 pub mod outbox;
 pub mod pgoutput;
 pub mod record;
+pub mod resume;
 pub mod template;
 mod time_text;
 pub mod wire;
@@ -28,12 +29,13 @@ use std::collections::{HashMap, HashSet};
 pub use frame::PgTime;
 pub use ledger::{Limits, Ticket};
 pub use lsn::{Lsn, Position};
-pub use record::Record;
+pub use record::{Headers, Record};
 
 use frame::Frame;
 use ledger::Ledger;
 use outbox::{Draft, Layout, MissingColumn, Outbox, Poison, Refused, Scratch, TableName};
 use pgoutput::{Begin, Commit, Message, Relation, RelationId, Tuple};
+use resume::{Mismatch, Resume};
 use wire::WireError;
 
 /// What an update, delete or truncate of an outbox does: none of them is an event.
@@ -55,6 +57,9 @@ pub struct Pipeline {
     relations: HashMap<RelationId, Role>,
     transaction: Option<Transaction>,
     ledger: Ledger,
+    resume: Resume,
+    /// Reported until the stored position is met.
+    start: Lsn,
     counters: Counters,
     noticed: HashSet<(RelationId, Change)>,
     scratch: Scratch,
@@ -123,6 +128,11 @@ pub enum Error {
     #[error(transparent)]
     MissingColumn(#[from] MissingColumn),
     #[error(
+        "{0}; nothing was sent or confirmed: to stream from this log all the same, name another \
+         exactly_once.positions_topic, which may repeat what was sent"
+    )]
+    Resume(#[from] Mismatch),
+    #[error(
         "a row of outbox {table} was changed ({change:?}) and on_update is \"halt\"; an outbox is only inserted into and \
          deleted from by pruning: publish inserts only (ALTER PUBLICATION … SET (publish = 'insert')) or set on_update = \"ignore\""
     )]
@@ -139,6 +149,8 @@ impl Pipeline {
             relations: HashMap::new(),
             transaction: None,
             ledger: Ledger::new(start, limits),
+            resume: Resume::default(),
+            start,
             counters,
             noticed: HashSet::new(),
             scratch: Scratch::default(),
@@ -150,6 +162,9 @@ impl Pipeline {
         match Frame::parse(body).map_err(|source| Error::Wire { context: "frame", source })? {
             Frame::XLogData { message } => self.message(message),
             Frame::Keepalive { wal_end, reply_requested } => {
+                if self.transaction.is_none() {
+                    self.resume.passed(wal_end)?;
+                }
                 self.ledger.keepalive(wal_end);
                 Ok(if reply_requested { Output::ReplyRequested } else { Output::None })
             }
@@ -161,9 +176,14 @@ impl Pipeline {
         self.ledger.acknowledge(ticket);
     }
 
+    /// Passes over what Kafka has already. Before the first step.
+    pub fn resume(&mut self, resume: Resume) {
+        self.resume = resume;
+    }
+
     /// The position that may be reported to PostgreSQL (G1).
     pub fn confirmed(&self) -> Lsn {
-        self.ledger.confirmed()
+        if self.resume.is_pending() { self.start } else { self.ledger.confirmed() }
     }
 
     /// Whether another frame may be stepped (G4).
@@ -227,6 +247,7 @@ impl Pipeline {
         if commit.end_lsn < self.ledger.newest() {
             return Err(Error::Order("a commit that ends below what came before it"));
         }
+        self.resume.passed(commit.end_lsn)?;
         self.ledger.commit(commit.end_lsn, begin.commit_time);
         self.counters.transactions += 1;
         Ok(())
@@ -253,6 +274,9 @@ impl Pipeline {
         };
         let position = Position { commit_lsn: transaction.begin.final_lsn, ordinal: transaction.ordinal };
         transaction.ordinal += 1;
+        if !self.resume.admits(position, || layout.event_id(&row))? {
+            return Ok(Output::None);
+        }
         let draft = layout.record(message, row, position, transaction.begin.commit_time, &mut self.scratch);
         let Draft { topic, key, value, timestamp_ms, timestamp_replaced, headers } = match draft {
             Ok(draft) => draft,

@@ -264,6 +264,17 @@ impl From<WireError> for Refused {
 }
 
 impl Layout {
+    /// The id of a row, as text; empty where it has none.
+    pub(super) fn event_id(&self, row: &Tuple<'_>) -> String {
+        let mut id = String::new();
+        let read = row.clone().read(|index, value| match value {
+            Value::Text(text) if index == self.id => id = String::from_utf8_lossy(text).into_owned(),
+            Value::Text(_) | Value::Null | Value::Unchanged => {}
+        });
+        // A row that cannot be read is refused by whoever reads it whole.
+        read.map_or_else(|_| String::new(), |()| id)
+    }
+
     /// Makes the record of an inserted row. `message` is the slice that `row` reads from.
     pub(super) fn record<'a>(
         &self,

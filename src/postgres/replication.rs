@@ -78,6 +78,14 @@ impl Replication {
         })
     }
 
+    /// `TIMELINE_HISTORY`: the timelines before this one, each with the position at which it was left.
+    pub async fn timeline_history(&mut self, timeline: u32) -> Result<Vec<(u32, Lsn)>, Error> {
+        let rows = self.answer(&format!("TIMELINE_HISTORY {timeline}"), Doing::Command).await?;
+        let content = rows.into_iter().next().and_then(|row| row.into_iter().nth(1)?);
+        let unreadable = || Error::protocol("the answer to TIMELINE_HISTORY cannot be read");
+        parse_history(&content.ok_or_else(unreadable)?).ok_or_else(unreadable)
+    }
+
     /// Sends a replication command or SQL by the simple protocol; gives the rows of all its results, as text.
     pub async fn query(&mut self, sql: &str) -> Result<Vec<Vec<Option<String>>>, Error> {
         self.answer(sql, Doing::Command).await
@@ -244,6 +252,17 @@ fn start_command(request: &StartRequest<'_>) -> String {
     )
 }
 
+/// A history file: a timeline, where it was left, and why, on each line that is no comment.
+fn parse_history(text: &str) -> Option<Vec<(u32, Lsn)>> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let mut fields = line.split_ascii_whitespace();
+            Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+        })
+        .collect()
+}
+
 fn columns(row: &postgres_protocol::message::backend::DataRowBody) -> Result<Vec<Option<String>>, Error> {
     use fallible_iterator::FallibleIterator;
 
@@ -291,6 +310,13 @@ mod tests {
         );
         let without = start_command(&StartRequest { messages: false, publications: &["p"], ..request });
         assert!(without.ends_with("(proto_version '1', publication_names '\"p\"')"), "{without}");
+    }
+
+    #[test]
+    fn a_history_file_tells_where_each_timeline_was_left() {
+        let text = "1\t0/3000148\tno recovery target specified\n\n# by hand\n2\t0/50000A0\tbefore 2026-11-30\n";
+        assert_eq!(parse_history(text), Some(vec![(1, Lsn(0x300_0148)), (2, Lsn(0x500_00A0))]));
+        assert_eq!(parse_history("1"), None);
     }
 
     #[test]

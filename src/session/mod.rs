@@ -14,19 +14,20 @@ use sampler::{Sample, Sampler, is_shutdown};
 use slot::{Slot, wal_sender_timeout};
 
 use crate::{
-    config::Config,
+    config::{Config, Delivery},
     pipeline::{
         self, Change, Limits, Lsn, Output, PgTime, Pipeline,
         feedback::Feedback,
         outbox::{Outbox, Poison},
+        resume::{Log, Resume},
     },
     postgres::{
         self, ErrorKind,
         quote::{ident, qualified},
-        replication::{Replication, StartRequest},
+        replication::{Identity, Replication, StartRequest},
         stream::Stream,
     },
-    sink::kafka::{self, BatchBytes, Kafka},
+    sink::kafka::{self, BatchBytes, Cut, Kafka, Source},
     status::{ServerSample, State, Status, seconds_since, unix_us},
 };
 
@@ -122,6 +123,7 @@ struct Session<'s> {
     feedback: Feedback,
     kafka: Kafka,
     culprit: Option<&'s str>,
+    log: Log,
     mode: Mode,
     /// When the server was last heard, or not listened to.
     heard: Instant,
@@ -146,9 +148,12 @@ pub async fn run(
 ) -> Result<End, Error> {
     let connection = Replication::connect(&config.database).await?;
     let begun = tokio::time::timeout(SILENCE_MAX, begin(config, connection)).await;
-    let Begun { stream, start, patience, mut sampler, sample } =
+    let Begun { stream, identity, log, patience, mut sampler, sample } =
         begun.map_err(|_| Error::Silence { silent: SILENCE_MAX })??;
-    let kafka = Kafka::new(config, learnt.batches)?;
+    let start = log.start;
+    // The slot is the lock: whoever streams from it may fence.
+    let source = Source { system_identifier: &identity.system_identifier, timeline: identity.timeline };
+    let kafka = Kafka::new(config, learnt.batches, source)?;
     let limits = Limits { records: config.in_flight_records, bytes: config.in_flight_bytes };
     let mut session = Session {
         config,
@@ -164,6 +169,7 @@ pub async fn run(
         ),
         kafka,
         culprit: learnt.culprit.as_deref(),
+        log,
         mode: Mode::Streaming,
         heard: Instant::now(),
         silence_max: patience.max(SILENCE_MIN),
@@ -177,7 +183,8 @@ pub async fn run(
 /// A stream at the slot's position, and what the server says beside it.
 struct Begun {
     stream: Stream,
-    start: Lsn,
+    identity: Identity,
+    log: Log,
     /// How long the server bears silence.
     patience: Duration,
     sampler: Sampler,
@@ -189,6 +196,11 @@ async fn begin(config: &Config, mut connection: Replication) -> Result<Begun, Er
     let slot = Slot::read(&mut connection, &config.slot, &identity.database).await?;
     let patience = wal_sender_timeout(&mut connection).await?.unwrap_or(SILENCE_MAX);
     let start = slot.confirmed;
+    let history = match config.delivery {
+        Delivery::ExactlyOnce(_) if identity.timeline > 1 => connection.timeline_history(identity.timeline).await?,
+        Delivery::ExactlyOnce(_) | Delivery::AtLeastOnce => Vec::new(),
+    };
+    let log = Log { timeline: identity.timeline, history, start, end: identity.wal_flush };
     let server = connection.server().clone();
     let publications = [config.publication.as_str()];
     let stream = connection
@@ -207,13 +219,13 @@ async fn begin(config: &Config, mut connection: Replication) -> Result<Begun, Er
         from = %start,
         "streaming"
     );
-    Ok(Begun { stream, start, patience, sampler, sample })
+    Ok(Begun { stream, identity, log, patience, sampler, sample })
 }
 
 impl Session<'_> {
     async fn stream(mut self, sampler: &mut Sampler, stop: &mut watch::Receiver<bool>) -> Result<End, Error> {
         loop {
-            match self.step() {
+            match self.step().and_then(|()| self.cut()) {
                 Ok(()) => {}
                 // All is confirmed, which is what its shutdown waited for.
                 Err(Error::Postgres(postgres::Error::CopyEnded)) if matches!(self.mode, Mode::Detaching { .. }) => {
@@ -285,6 +297,18 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Ends the Kafka transaction where it is time: between two of PostgreSQL's if they fit.
+    fn cut(&mut self) -> Result<(), Error> {
+        let inside = self.pipeline.in_transaction() && !self.kafka.is_holding();
+        let cut = match self.mode {
+            _ if !self.pipeline.has_room() => Cut::Now,
+            Mode::Streaming | Mode::Draining { .. } if inside => Cut::Inside,
+            Mode::Streaming => Cut::Between,
+            Mode::Draining { .. } | Mode::Detaching { .. } => Cut::Now,
+        };
+        Ok(self.kafka.cut(cut)?)
+    }
+
     fn may_step(&self) -> bool {
         let wanted = match self.mode {
             Mode::Streaming | Mode::Detaching { .. } => true,
@@ -297,6 +321,17 @@ impl Session<'_> {
     fn acknowledge(&mut self) -> Result<(), Error> {
         let Session { kafka, pipeline, .. } = self;
         kafka.poll(|ticket| pipeline.acknowledge(ticket))?;
+        if let Some(stored) = kafka.take_opened() {
+            let resume = Resume::new(stored, &self.log).map_err(pipeline::Error::from)?;
+            if let Some(switch) = resume.cut_at() {
+                tracing::warn!(
+                    "Kafka has events beyond {switch}, where timeline {} began: they happened on a server that is gone, and \
+                     what this one committed there is sent as new",
+                    self.log.timeline
+                );
+            }
+            self.pipeline.resume(resume);
+        }
         self.observe_completed();
         Ok(())
     }
@@ -375,7 +410,8 @@ impl Session<'_> {
             Mode::Draining { until } | Mode::Detaching { until } => until,
         };
         let feedback = self.feedback.deadline(self.pipeline.confirmed());
-        feedback.min(until)
+        let cut = if self.pipeline.in_transaction() { None } else { self.kafka.deadline() };
+        cut.into_iter().fold(feedback.min(until), Instant::min)
     }
 
     fn sampled(&mut self, sample: Sample) -> Result<(), Error> {
@@ -464,6 +500,9 @@ impl Session<'_> {
         };
         let mut attached = true;
         while self.pipeline.ledger().outstanding() > culprits && Instant::now() < until {
+            if self.kafka.cut(Cut::Now).is_err() {
+                break;
+            }
             self.report();
             let wake = self.feedback.deadline(self.pipeline.confirmed()).min(until);
             select! {
@@ -491,6 +530,7 @@ impl Session<'_> {
     /// The last status, an orderly CopyDone, and what the server answers.
     async fn finish(mut self, end: End) -> Result<End, Error> {
         const GOODBYE: Duration = Duration::from_secs(2);
+        self.kafka.close().await;
         let confirmed: Lsn = self.pipeline.confirmed();
         let update = self.feedback.last(confirmed, Instant::now());
         self.stream.send(&update.encode(clock()));

@@ -37,6 +37,20 @@ pub enum Error {
     Fatal { reason: String },
     #[error("kafka did not take {event}: {reason}")]
     Failed { event: Box<Undelivered>, reason: String },
+    #[error(
+        "another producer has taken over transactional id {transactional_id}: another walpost streams this slot now, or two \
+         streams share the id (exactly_once.transactional_id)"
+    )]
+    Fenced { transactional_id: String },
+    #[error("the kafka transaction failed, its records are sent again: {reason}")]
+    Aborted { reason: String },
+    #[error(
+        "transactional id {transactional_id} belongs to stream {other} according to topic {topic}, this is stream {own} \
+         (system identifier/slot): set another exactly_once.transactional_id"
+    )]
+    OtherSource { transactional_id: String, topic: String, other: String, own: String },
+    #[error("the position in topic {topic} cannot be read: {reason}")]
+    Positions { topic: String, reason: String, passing: bool },
     #[error(transparent)]
     NewProducer(#[from] NewProducerError),
     #[error("the kafka producer's events cannot be awaited")]
@@ -65,13 +79,15 @@ impl Error {
     /// Whether a new session would meet the same end.
     pub fn is_permanent(&self) -> bool {
         match self {
-            Error::Rejected { .. } | Error::NewProducer(_) => true,
+            Error::Rejected { .. } | Error::Fenced { .. } | Error::OtherSource { .. } | Error::NewProducer(_) => true,
+            Error::Positions { passing, .. } => !passing,
             Error::CreateTopic { rejected, .. } => *rejected,
             Error::UnknownTopic { waited, timeout, .. } => waited >= timeout,
             Error::BatchTooLarge { .. }
             | Error::BatchRefused { .. }
             | Error::Unauthorized { .. }
             | Error::Fatal { .. }
+            | Error::Aborted { .. }
             | Error::Failed { .. }
             | Error::Events(_) => false,
         }

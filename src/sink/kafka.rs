@@ -5,8 +5,9 @@
 //! the session with an [`Error`] that says whether another session can mend it.
 
 use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
+    collections::{BTreeMap, HashMap},
+    convert::Infallible,
+    time::{Duration, Instant, SystemTime},
 };
 
 use rdkafka::error::RDKafkaErrorCode as Code;
@@ -15,19 +16,24 @@ use tokio::task::JoinHandle;
 use super::{
     diagnosis::{self, Diagnosis},
     error::Rules,
-    librdkafka::{Event, Failure, Producer, TopicId},
+    librdkafka::{Event, Failure, Producer, TopicId, TransactionError},
     owned::OwnedRecord,
     partitions::Partitions,
+    positions::Positions,
     properties::{GAPLESS, admin_properties, principal, properties},
     topics::Creator,
+    transaction::Transaction,
 };
 pub use super::{
     error::{Error, Undelivered},
     librdkafka::NewProducerError,
+    positions::Source,
+    transaction::Cut,
 };
 use crate::{
-    config::Config,
-    pipeline::{Record, Ticket},
+    config::{Config, Delivery},
+    pipeline::{Headers, Record, Ticket, resume::Stored},
+    status::unix_us,
 };
 
 /// The producer of one session.
@@ -39,6 +45,8 @@ pub struct Kafka {
     create: Option<Creator>,
     /// A record that cannot be sent yet. Nothing is sent past it.
     held: Option<Held>,
+    /// Exactly once only.
+    transaction: Option<Transaction>,
     rules: Rules,
     diagnosis: Diagnosis,
     last_error: Option<String>,
@@ -74,6 +82,8 @@ pub struct Topic {
     pub name: String,
     /// Records that Kafka has for good.
     pub delivered: u64,
+    /// Records that Kafka has taken; in a transaction, for good only with its commit.
+    taken: u64,
     sent: u64,
     /// When it last took a record, or was given the first one after a rest: how long its oldest may have waited.
     since: Instant,
@@ -82,23 +92,38 @@ pub struct Topic {
 
 impl Topic {
     fn waits(&self) -> bool {
-        self.sent > self.delivered
+        self.sent > self.taken
     }
 }
 
 impl Kafka {
-    pub fn new(config: &Config, batches: BatchBytes) -> Result<Kafka, Error> {
+    /// A producer for what `source` streams. Exactly once, it holds what it is given until older ones are fenced.
+    pub fn new(config: &Config, batches: BatchBytes, source: Source<'_>) -> Result<Kafka, Error> {
         let mut properties = properties(config);
         properties.insert("batch.size".to_owned(), batches.0.to_string());
+        let principal = principal(&config.kafka);
+        let positions = match &config.delivery {
+            Delivery::AtLeastOnce => None,
+            Delivery::ExactlyOnce(exactly_once) => {
+                let positions = Positions::new(config, exactly_once, source, principal.clone());
+                make_transactional(&mut properties, positions.transactional_id());
+                Some((positions, exactly_once))
+            }
+        };
         let producer = Producer::new(properties.iter().map(|(name, value)| (name.as_str(), value.as_str())))?;
+        let transaction = positions.map(|(positions, exactly_once)| {
+            let timeout = config.kafka.get("transaction.timeout.ms");
+            Transaction::open(producer.transactions(), positions, exactly_once, timeout, principal.clone())
+        });
         Ok(Kafka {
             producer,
             ids: HashMap::new(),
             topics: Vec::new(),
             create: config.topics.create.then(|| Creator::new(config)),
             held: None,
+            transaction,
             rules: Rules {
-                principal: principal(&config.kafka),
+                principal,
                 message_bytes_max: config.kafka.get("message.max.bytes").unwrap_or("1000000").to_owned(),
                 unknown_topic_timeout: config.unknown_topic_timeout,
             },
@@ -130,16 +155,69 @@ impl Kafka {
         }
     }
 
-    /// A record waits to be sent.
+    /// A record waits to be sent, or the transaction is about to change: nothing may be sent now.
     pub fn is_holding(&self) -> bool {
-        self.held.is_some()
+        self.held.is_some() || self.transaction.as_ref().is_some_and(Transaction::is_busy)
+    }
+
+    /// Exactly once: how far Kafka's records reach, once, as soon as it is known. Until it is taken nothing is sent.
+    pub fn take_opened(&mut self) -> Option<Option<Stored>> {
+        self.transaction.as_mut()?.take_opened()
+    }
+
+    /// When [`Kafka::cut`] between two transactions of PostgreSQL is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.transaction.as_ref()?.deadline()
+    }
+
+    /// Commits the open Kafka transaction, if there is one and it is time; its records are acknowledged when that is done.
+    pub fn cut(&mut self, cut: Cut) -> Result<(), Error> {
+        let Some(transaction) = &mut self.transaction else { return Ok(()) };
+        let Some((position, value)) = transaction.cut(cut, Instant::now()) else { return Ok(()) };
+        let (topic, key) = (transaction.positions.topic.clone(), transaction.positions.key());
+        let id = self.ids.get(&topic).copied().unwrap_or_else(|| self.open(&topic));
+        let record = Record {
+            ticket: POSITION,
+            position,
+            topic: &topic,
+            key: Some(key.as_bytes()),
+            value: Some(&value),
+            timestamp_ms: unix_us(SystemTime::now()) / 1000,
+            headers: Headers::new(&[]),
+        };
+        self.hand_over(id, &record)
+    }
+
+    /// Aborts the Kafka transaction that nobody will commit, so that it does not hide what others write until it times
+    /// out.
+    pub async fn close(&mut self) {
+        const PATIENCE: Duration = Duration::from_secs(3);
+        let Some(transactions) = self.transaction.as_ref().and_then(Transaction::to_abort) else { return };
+        let mut abort = tokio::task::spawn_blocking(move || transactions.abort(PATIENCE));
+        loop {
+            tokio::select! {
+                outcome = &mut abort => {
+                    match outcome.expect("an abort does not panic") {
+                        Ok(()) => tracing::debug!("the kafka transaction is aborted"),
+                        Err(error) => tracing::debug!(text = error.text, "the kafka transaction is left to its timeout"),
+                    }
+                    return;
+                }
+                // It waits for the reports of what it gives up.
+                Ok(()) = self.producer.ready() => {
+                    let Ok(()) = self.producer.poll(|_| Ok::<(), Infallible>(()));
+                }
+                else => return,
+            }
+        }
     }
 
     /// Waits until [`Kafka::poll`] has something to do. Cancel safe.
     pub async fn ready(&mut self) -> Result<(), Error> {
         tokio::select! {
             ready = self.producer.ready() => Ok(ready?),
-            created = created(&mut self.held) => {
+            advanced = advanced(&mut self.transaction) => advanced,
+            created = created(&mut self.held), if !self.transaction.as_ref().is_some_and(Transaction::is_busy) => {
                 let held = self.held.take();
                 created?;
                 let Some(Held::Topic { record, .. }) = held else { return Ok(()) };
@@ -164,27 +242,41 @@ impl Kafka {
 
     /// Takes the reports that are there.
     pub fn poll(&mut self, mut acknowledge: impl FnMut(Ticket)) -> Result<(), Error> {
-        let Kafka { producer, topics, rules, last_error, .. } = self;
+        let Kafka { producer, topics, rules, last_error, transaction, .. } = self;
         let now = Instant::now();
         producer.poll(|event| match event {
             Event::Delivered(ticket, id, partition) => {
                 let topic = &mut topics[id.index()];
-                topic.delivered += 1;
+                topic.taken += 1;
                 topic.since = now;
                 topic.partitions.delivered(partition, topic.waits());
-                acknowledge(ticket);
+                match transaction {
+                    Some(transaction) => transaction.answered(),
+                    None => {
+                        topic.delivered += 1;
+                        acknowledge(ticket);
+                    }
+                }
                 *last_error = None;
                 Ok(())
             }
             // Given up with the producer; what ended it is told by itself.
             Event::Failed(Failure { code: Code::PurgeQueue | Code::PurgeInflight, .. }) => Ok(()),
             Event::Failed(failure) => {
+                if let (Code::Fenced, Some(transaction)) = (failure.code, &transaction) {
+                    let text = failure.text.to_owned();
+                    return Err(transaction.failed(&TransactionError { code: Code::Fenced, text, retriable: false }));
+                }
                 let since = topics.iter().find(|topic| topic.name == failure.topic).map_or(now, |topic| topic.since);
                 Err(rules.undelivered(&failure, now - since))
             }
             // The report of the refused record follows, and says more.
             Event::Error { code: Code::GaplessGuarantee, fatal: true, .. } => Ok(()),
             Event::Error { code, fatal, text } => {
+                if let Some(transaction) = transaction.as_ref().filter(|_| fatal) {
+                    let text = text.to_owned();
+                    return Err(transaction.failed(&TransactionError { code, text, retriable: false }));
+                }
                 if fatal {
                     let waiting = topics.iter().filter(|topic| topic.waits()).map(|topic| &*topic.name);
                     return Err(rules.fatal(code, text, waiting));
@@ -204,7 +296,19 @@ impl Kafka {
                 Ok(())
             }
         })?;
+        self.committed(acknowledge);
         self.release()
+    }
+
+    /// Takes what the last Kafka transaction made final.
+    fn committed(&mut self, acknowledge: impl FnMut(Ticket)) {
+        let Some(transaction) = &mut self.transaction else { return };
+        transaction.commit_if_answered();
+        let committed = transaction.take_committed();
+        if !committed.is_empty() {
+            self.topics.iter_mut().for_each(|topic| topic.delivered = topic.taken);
+            committed.into_iter().for_each(acknowledge);
+        }
     }
 
     /// Sends the held record if its partition lets it now.
@@ -234,12 +338,16 @@ impl Kafka {
         let id = self.producer.topic(name);
         self.ids.insert(name.to_owned(), id);
         let (name, since) = (name.to_owned(), Instant::now());
-        self.topics.push(Topic { name, delivered: 0, sent: 0, since, partitions: Partitions::default() });
+        self.topics.push(Topic { name, delivered: 0, taken: 0, sent: 0, since, partitions: Partitions::default() });
         id
     }
 
-    /// Whether the partition of a record takes it now; if so it is to be sent.
+    /// Whether the partition of a record takes it now; if so it is to be sent. A transaction that is refused anything is
+    /// given up whole, so that nothing can overtake.
     fn admit(&mut self, id: TopicId, key: Option<&[u8]>) -> bool {
+        if self.transaction.is_some() {
+            return true;
+        }
         let topic = &mut self.topics[id.index()];
         let count = self.producer.partitions(id);
         topic.partitions.count(count.unwrap_or_default());
@@ -255,6 +363,13 @@ impl Kafka {
     }
 
     fn produce(&mut self, id: TopicId, record: &Record<'_>) -> Result<(), Error> {
+        if let Some(transaction) = &mut self.transaction {
+            transaction.add(record)?;
+        }
+        self.hand_over(id, record)
+    }
+
+    fn hand_over(&mut self, id: TopicId, record: &Record<'_>) -> Result<(), Error> {
         let topic = &mut self.topics[id.index()];
         if !topic.waits() {
             topic.since = Instant::now();
@@ -282,6 +397,25 @@ impl Kafka {
             }
             error => error,
         })
+    }
+}
+
+/// The ticket of a position, which is no event.
+const POSITION: Ticket = Ticket(u64::MAX);
+
+/// What a transaction needs, and without what at least once needs in its place: a transaction that is refused a record,
+/// or times out, is given up whole.
+fn make_transactional(properties: &mut BTreeMap<String, String>, id: &str) {
+    properties.remove(GAPLESS);
+    properties.remove("message.timeout.ms");
+    properties.insert("transactional.id".to_owned(), id.to_owned());
+}
+
+/// Resolves when the transaction has got somewhere; never, when there is none. Cancel safe.
+async fn advanced(transaction: &mut Option<Transaction>) -> Result<(), Error> {
+    match transaction {
+        Some(transaction) => transaction.ready().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -5,8 +5,8 @@
 //! empty to not, and a record carries its ticket as a plain number.
 //!
 //! What the safety arguments below rest on:
-//! - `client`, `queue` and every topic handle live from [`Producer::new`] to `drop`, which is the only place that
-//!   destroys them, topics and queue before the client.
+//! - `queue` and every topic handle live from [`Producer::new`] to `drop`, which is the only place that destroys them.
+//!   The client lives as long as anyone holds it: the producer, or a thread that waits in a call of [`Transactions`].
 //! - librdkafka's calls are thread-safe; pointers that an event hands out are used before the event is destroyed.
 
 #![allow(unsafe_code)]
@@ -16,7 +16,11 @@ use std::{
     io::{self, Write},
     os::fd::AsRawFd,
     ptr::{self, NonNull},
-    sync::atomic::{AtomicI32, Ordering},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI32, Ordering},
+    },
+    time::Duration,
 };
 
 use rdkafka::{bindings::*, error::RDKafkaErrorCode};
@@ -27,22 +31,48 @@ use crate::pipeline::{Record, Ticket};
 /// A librdkafka producer and the topics it has handles of.
 #[derive(Debug)]
 pub(super) struct Producer {
-    client: NonNull<rd_kafka_t>,
+    client: Arc<Client>,
     queue: NonNull<rd_kafka_queue_t>,
     topics: Vec<Topic>,
     woken: UnixStream,
-    /// librdkafka writes into it.
-    _waker: std::os::unix::net::UnixStream,
 }
 
 // SAFETY: librdkafka's objects may be used from any thread.
 unsafe impl Send for Producer {}
 
+/// A librdkafka client, and what it may touch as long as it lives.
+#[derive(Debug)]
+struct Client {
+    pointer: NonNull<rd_kafka_t>,
+    /// librdkafka writes into it.
+    _waker: std::os::unix::net::UnixStream,
+    /// The partitioner writes into them.
+    counters: Mutex<Vec<Arc<AtomicI32>>>,
+}
+
+// SAFETY: librdkafka's objects may be used from any thread, and by several at once.
+unsafe impl Send for Client {}
+// SAFETY: as above.
+unsafe impl Sync for Client {}
+
+impl Client {
+    fn as_ptr(&self) -> *mut rd_kafka_t {
+        self.pointer.as_ptr()
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // SAFETY: nobody holds it any more; topics and queue are gone with the producer. The fields follow.
+        unsafe { rd_kafka_destroy(self.as_ptr()) }
+    }
+}
+
 /// A topic's handle. The partitioner writes the number of partitions, 0 as long as it is not known.
 #[derive(Debug)]
 struct Topic {
     handle: NonNull<rd_kafka_topic_t>,
-    partitions: Box<AtomicI32>,
+    partitions: Arc<AtomicI32>,
 }
 
 /// A topic of this producer.
@@ -126,7 +156,7 @@ impl Producer {
         let client = NonNull::new(client).ok_or_else(|| NewProducerError::Client(text_of(&text)))?;
         std::mem::forget(conf);
         // SAFETY: the client is alive. The main queue exists as long as a reference to it. The descriptor stays open
-        // for as long as the queue may write to it: `drop` destroys the client before the waker closes.
+        // for as long as the queue may write to it: the client keeps the waker.
         let queue = unsafe {
             let queue = NonNull::new(rd_kafka_queue_get_main(client.as_ptr())).expect("a producer has a main queue");
             rd_kafka_set_log_queue(client.as_ptr(), queue.as_ptr());
@@ -142,18 +172,20 @@ impl Producer {
         // The queue wakes when it ceases to be empty. What it holds already, such as a warning about the configuration,
         // would never be announced, nor anything behind it.
         waker.write_all(b"!")?;
-        Ok(Producer { client, queue, topics: Vec::new(), woken, _waker: waker })
+        let client = Arc::new(Client { pointer: client, _waker: waker, counters: Mutex::default() });
+        Ok(Producer { client, queue, topics: Vec::new(), woken })
     }
 
     /// A handle for a topic; the caller keeps one a topic.
     pub(super) fn topic(&mut self, name: &str) -> TopicId {
         let name = CString::new(name).expect("a legal topic has no zero byte");
-        let partitions = Box::new(AtomicI32::new(0));
+        let partitions = Arc::new(AtomicI32::new(0));
+        self.client.counters.lock().expect("nobody panics while holding the counters").push(Arc::clone(&partitions));
         // SAFETY: client and name are alive for the call. The configuration, a copy of the client's defaults with a
-        // partitioner, becomes the topic's. The counter stays where it is until `drop` has destroyed the client.
+        // partitioner, becomes the topic's. The client keeps the counter.
         let handle = unsafe {
             let conf = rd_kafka_default_topic_conf_dup(self.client.as_ptr());
-            rd_kafka_topic_conf_set_opaque(conf, (&raw const *partitions).cast_mut().cast::<c_void>());
+            rd_kafka_topic_conf_set_opaque(conf, Arc::as_ptr(&partitions).cast_mut().cast::<c_void>());
             rd_kafka_topic_conf_set_partitioner_cb(conf, Some(partition));
             rd_kafka_topic_new(self.client.as_ptr(), name.as_ptr(), conf)
         };
@@ -214,6 +246,11 @@ impl Producer {
         }
     }
 
+    /// The Kafka transactions of this producer, which needs a `transactional.id`.
+    pub(super) fn transactions(&self) -> Transactions {
+        Transactions(Arc::clone(&self.client))
+    }
+
     /// Waits until there may be events. Cancel safe.
     pub(super) async fn ready(&self) -> io::Result<()> {
         self.woken.readable().await
@@ -250,8 +287,67 @@ impl Drop for Producer {
                 rd_kafka_topic_destroy(topic.handle.as_ptr());
             }
             rd_kafka_queue_destroy(self.queue.as_ptr());
-            rd_kafka_destroy(self.client.as_ptr());
         }
+    }
+}
+
+/// The transactional calls. All but [`begin`](Transactions::begin) wait for Kafka and belong on a thread of their own;
+/// meanwhile the producer has to be polled.
+#[derive(Clone, Debug)]
+pub(super) struct Transactions(Arc<Client>);
+
+/// What became of a transactional call.
+#[derive(Clone, Debug)]
+pub(super) struct TransactionError {
+    pub(super) code: RDKafkaErrorCode,
+    pub(super) text: String,
+    /// The same call may be made again, and goes on where it was.
+    pub(super) retriable: bool,
+}
+
+impl Transactions {
+    /// Ends every older producer of the same transactional id, and with it what it had not committed.
+    pub(super) fn init(&self, patience: Duration) -> Result<(), TransactionError> {
+        // SAFETY: the client is alive.
+        outcome(unsafe { rd_kafka_init_transactions(self.0.as_ptr(), milliseconds(patience)) })
+    }
+
+    /// Local: what is produced from now on belongs to a transaction.
+    pub(super) fn begin(&self) -> Result<(), TransactionError> {
+        // SAFETY: the client is alive.
+        outcome(unsafe { rd_kafka_begin_transaction(self.0.as_ptr()) })
+    }
+
+    pub(super) fn commit(&self, patience: Duration) -> Result<(), TransactionError> {
+        // SAFETY: the client is alive.
+        outcome(unsafe { rd_kafka_commit_transaction(self.0.as_ptr(), milliseconds(patience)) })
+    }
+
+    /// Gives up what is queued and in flight too.
+    pub(super) fn abort(&self, patience: Duration) -> Result<(), TransactionError> {
+        // SAFETY: the client is alive.
+        outcome(unsafe { rd_kafka_abort_transaction(self.0.as_ptr(), milliseconds(patience)) })
+    }
+}
+
+fn milliseconds(patience: Duration) -> i32 {
+    i32::try_from(patience.as_millis()).unwrap_or(i32::MAX)
+}
+
+/// Takes the error of a transactional call.
+fn outcome(error: *mut rd_kafka_error_t) -> Result<(), TransactionError> {
+    if error.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the error is ours until it is destroyed; its text is copied before.
+    unsafe {
+        let read = TransactionError {
+            code: rd_kafka_error_code(error).into(),
+            text: text(rd_kafka_error_string(error)).to_owned(),
+            retriable: rd_kafka_error_is_retriable(error) != 0,
+        };
+        rd_kafka_error_destroy(error);
+        Err(read)
     }
 }
 

@@ -6,5 +6,7 @@ pub mod kafka;
 mod librdkafka;
 mod owned;
 mod partitions;
+mod positions;
 pub(crate) mod properties;
 mod topics;
+mod transaction;

@@ -1,0 +1,263 @@
+//! How far each exactly-once stream reaches, in a compacted topic.
+//!
+//! The record is written inside the Kafka transaction whose events it speaks of, so that both are there or neither is.
+//! Its key names the stream by the server's system identifier and the slot.
+
+use std::time::{Duration, Instant};
+
+use rdkafka::{
+    Message, Offset, TopicPartitionList,
+    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
+    client::DefaultClientContext,
+    config::ClientConfig,
+    consumer::{BaseConsumer, Consumer},
+    error::{KafkaError, RDKafkaErrorCode as Code},
+};
+use serde::{Deserialize, Serialize};
+
+use super::error::Error;
+use crate::{
+    config::{Config, ExactlyOnce},
+    kafka::{client::consumer_properties, tail::passes},
+    pipeline::{Position, resume::Stored},
+};
+
+/// How long one question to the brokers may take before it is asked again.
+const ANSWER: Duration = Duration::from_secs(5);
+/// How long one poll rests without records.
+const POLL: Duration = Duration::from_millis(100);
+/// A wait that is longer is told.
+const TELL: Duration = Duration::from_secs(5);
+
+/// The positions topic, and this stream's place in it.
+#[derive(Clone, Debug)]
+pub(super) struct Positions {
+    pub(super) topic: String,
+    replication: Option<i32>,
+    transactional_id: String,
+    system_identifier: String,
+    timeline: u32,
+    slot: String,
+    consumer: ClientConfig,
+    principal: String,
+}
+
+/// The value of a record, as JSON.
+#[derive(Debug, Serialize, Deserialize)]
+struct Entry {
+    system_identifier: String,
+    timeline: u32,
+    slot: String,
+    transactional_id: String,
+    /// Of the last event that Kafka has.
+    position: String,
+    event_id: String,
+}
+
+/// The server whose log is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    pub system_identifier: &'a str,
+    pub timeline: u32,
+}
+
+impl Positions {
+    pub(super) fn new(config: &Config, exactly_once: &ExactlyOnce, source: Source<'_>, principal: String) -> Positions {
+        Positions {
+            topic: exactly_once.positions_topic.clone(),
+            replication: exactly_once.positions_replication,
+            transactional_id: transactional_id(config, exactly_once, source),
+            system_identifier: source.system_identifier.to_owned(),
+            timeline: source.timeline,
+            slot: config.slot.clone(),
+            consumer: consumer_properties(config),
+            principal,
+        }
+    }
+
+    pub(super) fn transactional_id(&self) -> &str {
+        &self.transactional_id
+    }
+
+    pub(super) fn key(&self) -> String {
+        format!("{}/{}", self.system_identifier, self.slot)
+    }
+
+    /// The record for a stream that reaches this event.
+    pub(super) fn value(&self, position: Position, event_id: &str) -> Vec<u8> {
+        let entry = Entry {
+            system_identifier: self.system_identifier.clone(),
+            timeline: self.timeline,
+            slot: self.slot.clone(),
+            transactional_id: self.transactional_id.clone(),
+            position: position.to_string(),
+            event_id: event_id.to_owned(),
+        };
+        serde_json::to_vec(&entry).expect("texts and numbers have a JSON form")
+    }
+
+    /// Reads this stream's position, after every older producer of it was fenced. Makes the topic where there is none.
+    /// Blocks; gives up with nothing when nobody `wants` the answer any more.
+    pub(super) fn read(&self, wants: impl Fn() -> bool) -> Result<Option<Stored>, Error> {
+        let uncommitted = self.consumer(&[("isolation.level", "read_uncommitted")])?;
+        let committed = self.consumer(&[("isolation.level", "read_committed"), ("enable.partition.eof", "true")])?;
+        while wants() {
+            match self.partitions(&uncommitted) {
+                Ok(0) => self.create()?,
+                Ok(partitions) => return self.read_partitions(&uncommitted, &committed, partitions, &wants),
+                Err(error) if passes(&error) => {}
+                Err(error) => return Err(self.unreadable(&error)),
+            }
+        }
+        Ok(None)
+    }
+
+    fn consumer(&self, properties: &[(&str, &str)]) -> Result<BaseConsumer, Error> {
+        let mut consumer = self.consumer.clone();
+        for (name, value) in properties {
+            consumer.set(*name, *value);
+        }
+        consumer.create().map_err(|error| self.unreadable(&error))
+    }
+
+    /// How many partitions the topic has; 0 where there is none.
+    fn partitions(&self, consumer: &BaseConsumer) -> Result<i32, KafkaError> {
+        let metadata = consumer.fetch_metadata(Some(&self.topic), ANSWER)?;
+        let Some(topic) = metadata.topics().first() else { return Ok(0) };
+        match topic.error().map(Code::from) {
+            None => Ok(i32::try_from(topic.partitions().len()).expect("partitions are numbered by i32")),
+            Some(Code::UnknownTopicOrPartition) => Ok(0),
+            Some(code) => Err(KafkaError::MetadataFetch(code)),
+        }
+    }
+
+    fn read_partitions(
+        &self,
+        uncommitted: &BaseConsumer,
+        committed: &BaseConsumer,
+        partitions: i32,
+        wants: &impl Fn() -> bool,
+    ) -> Result<Option<Stored>, Error> {
+        let mut assignment = TopicPartitionList::new();
+        for partition in 0..partitions {
+            // An open transaction of another stream hides what was committed after it began: until that has ended, the
+            // committed end stays below the end.
+            let end = self.end(uncommitted, partition, wants)?;
+            let begun = Instant::now();
+            let mut told = false;
+            while wants() && self.end(committed, partition, wants)? < end {
+                if !told && begun.elapsed() > TELL {
+                    tracing::info!(topic = self.topic, "waiting for another stream's open Kafka transaction");
+                    told = true;
+                }
+                std::thread::sleep(POLL);
+            }
+            let added = assignment.add_partition_offset(&self.topic, partition, Offset::Beginning);
+            added.map_err(|error| self.unreadable(&error))?;
+        }
+        committed.assign(&assignment).map_err(|error| self.unreadable(&error))?;
+        let mut found = Found::default();
+        let mut unread = partitions;
+        while unread > 0 && wants() {
+            match committed.poll(POLL) {
+                None => {}
+                Some(Ok(record)) => self.take(record.key(), record.payload(), &mut found)?,
+                Some(Err(KafkaError::PartitionEOF(_))) => unread -= 1,
+                Some(Err(error)) if passes(&error) => {}
+                Some(Err(error)) => return Err(self.unreadable(&error)),
+            }
+        }
+        match (found.own, found.other) {
+            (Some(stored), _) => Ok(Some(stored)),
+            (None, Some(other)) => Err(Error::OtherSource {
+                transactional_id: self.transactional_id.clone(),
+                topic: self.topic.clone(),
+                other,
+                own: self.key(),
+            }),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn end(&self, consumer: &BaseConsumer, partition: i32, wants: &impl Fn() -> bool) -> Result<i64, Error> {
+        loop {
+            match consumer.fetch_watermarks(&self.topic, partition, ANSWER) {
+                Ok((_, end)) => return Ok(end),
+                Err(error) if passes(&error) && wants() => std::thread::sleep(POLL),
+                Err(error) => return Err(self.unreadable(&error)),
+            }
+        }
+    }
+
+    fn take(&self, key: Option<&[u8]>, value: Option<&[u8]>, found: &mut Found) -> Result<(), Error> {
+        let Some(value) = value else { return Ok(()) };
+        let is_own = key == Some(self.key().as_bytes());
+        let read = |value: &[u8]| {
+            let entry: Entry = serde_json::from_slice(value).ok()?;
+            Some((entry.position.parse::<Position>().ok()?, entry))
+        };
+        match read(value) {
+            Some((position, Entry { timeline, event_id, .. })) if is_own => {
+                found.own = Some(Stored { timeline, position, event_id });
+            }
+            Some((_, entry)) if entry.transactional_id == self.transactional_id => {
+                found.other = Some(format!("{}/{}", entry.system_identifier, entry.slot));
+            }
+            Some(_) => {}
+            None if is_own => {
+                let reason = format!("the record of key {} is not one of walpost's", self.key());
+                return Err(Error::Positions { topic: self.topic.clone(), reason, passing: false });
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn create(&self) -> Result<(), Error> {
+        const BROKER_DEFAULT: i32 = -1;
+        let failed = |error: &KafkaError| self.unreadable(error);
+        let admin: AdminClient<DefaultClientContext> = self.consumer.create().map_err(|error| failed(&error))?;
+        let replication = TopicReplication::Fixed(self.replication.unwrap_or(BROKER_DEFAULT));
+        let topic = NewTopic::new(&self.topic, 1, replication).set("cleanup.policy", "compact");
+        let options = AdminOptions::new().operation_timeout(Some(ANSWER));
+        let results = tokio::runtime::Handle::current().block_on(admin.create_topics([&topic], &options));
+        match results.map_err(|error| failed(&error))?.into_iter().next() {
+            None | Some(Ok(_)) | Some(Err((_, Code::TopicAlreadyExists))) => Ok(()),
+            Some(Err((_, code @ (Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed)))) => {
+                Err(Error::Unauthorized {
+                    principal: self.principal.clone(),
+                    right: format!("CREATE on topic {}, or on the cluster", self.topic),
+                    reason: code.to_string(),
+                })
+            }
+            Some(Err((_, code))) => Err(Error::CreateTopic {
+                topic: self.topic.clone(),
+                reason: code.to_string(),
+                rejected: matches!(code, Code::InvalidTopic | Code::InvalidReplicationFactor | Code::PolicyViolation),
+            }),
+        }
+    }
+
+    fn unreadable(&self, error: &KafkaError) -> Error {
+        match error.rdkafka_error_code() {
+            Some(Code::TopicAuthorizationFailed) => Error::Unauthorized {
+                principal: self.principal.clone(),
+                right: format!("READ on topic {}", self.topic),
+                reason: error.to_string(),
+            },
+            _ => Error::Positions { topic: self.topic.clone(), reason: error.to_string(), passing: true },
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    own: Option<Stored>,
+    /// Another stream under our transactional id.
+    other: Option<String>,
+}
+
+fn transactional_id(config: &Config, exactly_once: &ExactlyOnce, source: Source<'_>) -> String {
+    let made = || format!("walpost-{}-{}", source.system_identifier, config.slot);
+    exactly_once.transactional_id.clone().unwrap_or_else(made)
+}

@@ -1,0 +1,269 @@
+//! The Kafka transaction of an exactly-once stream.
+//!
+//! Records count as delivered only when the transaction that holds them is committed, together with the position that
+//! they reach. One transaction is open at a time; while it closes nothing is sent. Whatever goes wrong ends the session:
+//! the next one fences this producer, which aborts what it had not committed, and reads from Kafka how far it came.
+//! So the outcome of a commit that got no answer is known before anything else is sent.
+
+use std::time::{Duration, Instant};
+
+use rdkafka::error::RDKafkaErrorCode as Code;
+use tokio::{sync::oneshot, task::JoinHandle};
+
+use super::{
+    error::Error,
+    librdkafka::{TransactionError, Transactions},
+    positions::Positions,
+};
+use crate::{
+    config::ExactlyOnce,
+    pipeline::{Position, Record, Ticket, resume::Stored},
+};
+
+/// librdkafka's default of `transaction.timeout.ms`.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long one call waits before it looks whether it is still wanted.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Transaction {
+    transactions: Transactions,
+    pub(super) positions: Positions,
+    principal: String,
+    interval: Duration,
+    records_max: usize,
+    /// `transaction.timeout.ms`: the broker aborts what is open for longer.
+    timeout: Duration,
+    phase: Phase,
+    opened: Option<Option<Stored>>,
+    committed: Vec<Ticket>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Older producers are being fenced, and the position is read.
+    Opening(oneshot::Receiver<Result<Option<Stored>, Error>>),
+    /// No transaction is open.
+    Closed,
+    Open(Batch),
+    /// The position is sent; the answers to what is under way are awaited.
+    Closing(Batch),
+    Committing(Batch, JoinHandle<Result<(), TransactionError>>),
+}
+
+/// What a transaction holds.
+#[derive(Debug)]
+struct Batch {
+    begun: Instant,
+    tickets: Vec<Ticket>,
+    /// Records that Kafka has not answered, the position's included.
+    unanswered: usize,
+    /// The last event.
+    position: Position,
+    event_id: String,
+}
+
+/// Where the stream stands when a transaction might end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Inside a transaction of PostgreSQL: only where it has grown to its most records.
+    Inside,
+    /// Between two: where its time is over too.
+    Between,
+    /// Wherever it is: nothing more comes, or nothing more fits.
+    Now,
+}
+
+impl Transaction {
+    /// Begins to fence older producers. The caller polls the producer meanwhile.
+    pub(super) fn open(
+        transactions: Transactions,
+        positions: Positions,
+        exactly_once: &ExactlyOnce,
+        timeout: Option<&str>,
+        principal: String,
+    ) -> Transaction {
+        let (sender, receiver) = oneshot::channel();
+        let (calls, place, who) = (transactions.clone(), positions.clone(), principal.clone());
+        tokio::task::spawn_blocking(move || {
+            let fenced = fence(&calls, place.transactional_id(), &who, || !sender.is_closed());
+            let read = fenced.and_then(|()| place.read(|| !sender.is_closed()));
+            // Nobody wants it any more.
+            let _ = sender.send(read);
+        });
+        let timeout = timeout.and_then(|ms| ms.parse().ok()).map_or(TIMEOUT, Duration::from_millis);
+        Transaction {
+            transactions,
+            positions,
+            principal,
+            interval: exactly_once.commit_interval,
+            records_max: exactly_once.commit_records,
+            timeout,
+            phase: Phase::Opening(receiver),
+            opened: None,
+            committed: Vec::new(),
+        }
+    }
+
+    /// Nothing may be sent now.
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self.phase, Phase::Opening(_) | Phase::Closing(_) | Phase::Committing(..)) || self.opened.is_some()
+    }
+
+    /// What was stored, once it is known that no older producer can add to it.
+    pub(super) fn take_opened(&mut self) -> Option<Option<Stored>> {
+        self.opened.take()
+    }
+
+    /// Takes a record that is about to be sent; begins a transaction where none is open.
+    pub(super) fn add(&mut self, record: &Record<'_>) -> Result<(), Error> {
+        if let Phase::Closed = self.phase {
+            self.transactions.begin().map_err(|error| self.failed(&error))?;
+            self.phase = Phase::Open(Batch {
+                begun: Instant::now(),
+                tickets: Vec::new(),
+                unanswered: 0,
+                position: record.position,
+                event_id: String::new(),
+            });
+        }
+        let Phase::Open(batch) = &mut self.phase else { panic!("a record while the transaction closes") };
+        batch.tickets.push(record.ticket);
+        batch.unanswered += 1;
+        batch.position = record.position;
+        batch.event_id.clear();
+        batch.event_id.push_str(&String::from_utf8_lossy(record.headers.get("id").unwrap_or_default()));
+        Ok(())
+    }
+
+    /// Kafka has a record of the transaction.
+    pub(super) fn answered(&mut self) {
+        let (Phase::Open(batch) | Phase::Closing(batch)) = &mut self.phase else {
+            panic!("an answer outside a transaction");
+        };
+        batch.unanswered -= 1;
+    }
+
+    /// When the open transaction is to end, between two of PostgreSQL's.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Open(batch) => Some(batch.begun + self.interval),
+            Phase::Opening(_) | Phase::Closed | Phase::Closing(_) | Phase::Committing(..) => None,
+        }
+    }
+
+    /// Ends the open transaction if it is time, and gives the position that belongs into it. The caller sends it.
+    pub(super) fn cut(&mut self, cut: Cut, now: Instant) -> Option<(Position, Vec<u8>)> {
+        let Phase::Open(batch) = &self.phase else { return None };
+        let large = batch.tickets.len() >= self.records_max;
+        let over = now >= batch.begun + self.interval;
+        let due = match cut {
+            Cut::Inside => large,
+            Cut::Between => large || over,
+            Cut::Now => true,
+        };
+        if !due {
+            return None;
+        }
+        let Phase::Open(mut batch) = std::mem::replace(&mut self.phase, Phase::Closed) else { return None };
+        batch.unanswered += 1;
+        let reached = (batch.position, self.positions.value(batch.position, &batch.event_id));
+        self.phase = Phase::Closing(batch);
+        Some(reached)
+    }
+
+    /// Commits once everything is answered: a commit that finds something under way waits in long steps.
+    pub(super) fn commit_if_answered(&mut self) {
+        match std::mem::replace(&mut self.phase, Phase::Closed) {
+            Phase::Closing(batch) if batch.unanswered == 0 => {
+                let (transactions, until) = (self.transactions.clone(), batch.begun + self.timeout);
+                let commit = tokio::task::spawn_blocking(move || {
+                    loop {
+                        match transactions.commit(PATIENCE) {
+                            Err(error) if error.retriable && Instant::now() < until => {}
+                            outcome => return outcome,
+                        }
+                    }
+                });
+                self.phase = Phase::Committing(batch, commit);
+            }
+            phase => self.phase = phase,
+        }
+    }
+
+    /// Waits until the position is read, or a commit has its answer. Cancel safe.
+    pub(super) async fn ready(&mut self) -> Result<(), Error> {
+        match &mut self.phase {
+            Phase::Opening(opening) => {
+                let read = opening.await.expect("it answers as long as it is awaited");
+                self.phase = Phase::Closed;
+                self.opened = Some(read?);
+            }
+            Phase::Committing(_, commit) => {
+                let outcome = commit.await.expect("a commit does not panic");
+                outcome.map_err(|error| self.failed(&error))?;
+                if let Phase::Committing(batch, _) = std::mem::replace(&mut self.phase, Phase::Closed) {
+                    self.committed = batch.tickets;
+                }
+            }
+            Phase::Closed | Phase::Open(_) | Phase::Closing(_) => std::future::pending().await,
+        }
+        Ok(())
+    }
+
+    /// The records of the transaction that was committed last.
+    pub(super) fn take_committed(&mut self) -> Vec<Ticket> {
+        std::mem::take(&mut self.committed)
+    }
+
+    /// The calls, where a transaction is open that nobody will commit.
+    pub(super) fn to_abort(&self) -> Option<Transactions> {
+        match self.phase {
+            Phase::Open(_) | Phase::Closing(_) => Some(self.transactions.clone()),
+            Phase::Opening(_) | Phase::Closed | Phase::Committing(..) => None,
+        }
+    }
+
+    /// What a transactional error, or the producer's end, means.
+    pub(super) fn failed(&self, error: &TransactionError) -> Error {
+        let id = self.positions.transactional_id();
+        match error.code {
+            // A broker that gives up a transaction for its age fences its producer too. Nobody has to be behind that.
+            Code::Fenced if self.age().is_none_or(|age| age < self.timeout) => {
+                Error::Fenced { transactional_id: id.to_owned() }
+            }
+            _ => unopened(error, id, &self.principal),
+        }
+    }
+
+    fn age(&self) -> Option<Duration> {
+        match &self.phase {
+            Phase::Open(batch) | Phase::Closing(batch) | Phase::Committing(batch, _) => Some(batch.begun.elapsed()),
+            Phase::Opening(_) | Phase::Closed => None,
+        }
+    }
+}
+
+/// Ends every older producer of the transactional id. Blocks while brokers are away.
+fn fence(calls: &Transactions, id: &str, principal: &str, wanted: impl Fn() -> bool) -> Result<(), Error> {
+    while wanted() {
+        match calls.init(PATIENCE) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.retriable => tracing::debug!(text = error.text, "fencing older producers"),
+            Err(error) => return Err(unopened(&error, id, principal)),
+        }
+    }
+    Ok(())
+}
+
+fn unopened(error: &TransactionError, id: &str, principal: &str) -> Error {
+    let reason = error.text.clone();
+    let unauthorized = |right: String| Error::Unauthorized { principal: principal.to_owned(), right, reason };
+    match error.code {
+        Code::TransactionalIdAuthorizationFailed => {
+            unauthorized(format!("WRITE and DESCRIBE on transactional id {id}"))
+        }
+        Code::ClusterAuthorizationFailed => unauthorized("IDEMPOTENT_WRITE on the cluster".to_owned()),
+        _ => Error::Aborted { reason: error.text.clone() },
+    }
+}
