@@ -18,7 +18,10 @@ use serde::{Deserialize, Serialize};
 use super::error::Error;
 use crate::{
     config::{Config, ExactlyOnce},
-    kafka::{client::consumer_properties, tail::passes},
+    kafka::{
+        client::{Reasons, consumer_properties},
+        tail::passes,
+    },
     pipeline::{Position, resume::Stored},
 };
 
@@ -112,16 +115,16 @@ impl Positions {
         Ok(None)
     }
 
-    fn consumer(&self, properties: &[(&str, &str)]) -> Result<BaseConsumer, Error> {
+    fn consumer(&self, properties: &[(&str, &str)]) -> Result<Reader, Error> {
         let mut consumer = self.consumer.clone();
         for (name, value) in properties {
             consumer.set(*name, *value);
         }
-        consumer.create().map_err(|error| self.unreadable(&error))
+        consumer.create_with_context(Reasons::default()).map_err(|error| self.unreadable(&error))
     }
 
     /// How many partitions the topic has; 0 where there is none.
-    fn partitions(&self, consumer: &BaseConsumer) -> Result<i32, KafkaError> {
+    fn partitions(&self, consumer: &Reader) -> Result<i32, KafkaError> {
         let metadata = consumer.fetch_metadata(Some(&self.topic), ANSWER)?;
         let Some(topic) = metadata.topics().first() else { return Ok(0) };
         match topic.error().map(Code::from) {
@@ -133,8 +136,8 @@ impl Positions {
 
     fn read_partitions(
         &self,
-        uncommitted: &BaseConsumer,
-        committed: &BaseConsumer,
+        uncommitted: &Reader,
+        committed: &Reader,
         partitions: i32,
         wants: &impl Fn() -> bool,
     ) -> Result<Option<Stored>, Error> {
@@ -179,7 +182,7 @@ impl Positions {
         }
     }
 
-    fn end(&self, consumer: &BaseConsumer, partition: i32, wants: &impl Fn() -> bool) -> Result<i64, Error> {
+    fn end(&self, consumer: &Reader, partition: i32, wants: &impl Fn() -> bool) -> Result<i64, Error> {
         loop {
             match consumer.fetch_watermarks(&self.topic, partition, ANSWER) {
                 Ok((_, end)) => return Ok(end),
@@ -242,13 +245,16 @@ impl Positions {
         match error.rdkafka_error_code() {
             Some(Code::TopicAuthorizationFailed) => Error::Unauthorized {
                 principal: self.principal.clone(),
-                right: format!("READ on topic {}", self.topic),
+                right: format!("READ and WRITE on topic {} (and CREATE, where walpost is to make it)", self.topic),
                 reason: error.to_string(),
             },
             _ => Error::Positions { topic: self.topic.clone(), reason: error.to_string(), passing: true },
         }
     }
 }
+
+/// Keeps what is no more than a wait out of the log.
+type Reader = BaseConsumer<Reasons>;
 
 #[derive(Debug, Default)]
 struct Found {

@@ -107,7 +107,11 @@ impl Transaction {
 
     /// Nothing may be sent now.
     pub(super) fn is_busy(&self) -> bool {
-        matches!(self.phase, Phase::Opening(_) | Phase::Closing(_) | Phase::Committing(..)) || self.opened.is_some()
+        match &self.phase {
+            Phase::Closed => self.opened.is_some(),
+            Phase::Open(batch) => batch.tickets.len() >= self.records_max,
+            Phase::Opening(_) | Phase::Closing(_) | Phase::Committing(..) => true,
+        }
     }
 
     /// What was stored, once it is known that no older producer can add to it.

@@ -11,6 +11,7 @@ mod crash;
 mod database;
 mod dead_letters;
 mod encodings;
+mod exactly_once;
 mod http;
 mod partitions;
 mod records;

@@ -15,7 +15,21 @@ impl Outbox<'_> {
         self.compared(&self.committed(), kafka, aggregate_types, within)
     }
 
-    /// The same for a table whose writers could not always learn whether they had committed: the table knows. Each key
+    /// The same for a consumer that reads committed records only. Further events on many keys, so on every partition,
+    /// close the list: what comes before them was read.
+    pub fn committed_delivered(&self, kafka: &Kafka, aggregate_type: &str, within: Duration) -> Report {
+        let mut writer = self.writer();
+        writer.begin();
+        for key in 0..32 {
+            writer.event(aggregate_type, &format!("last-{key}"));
+        }
+        writer.commit();
+        let events = self.committed();
+        let mut reader = kafka.reader(&[&self.topic(aggregate_type)], Isolation::Committed, within);
+        verify(&events, reader.until(within, "every committed event", |records| all_arrived(&events, records)))
+    }
+
+    /// The same as the first for a table whose writers could not always learn whether they had committed: the table knows. Each key
     /// must have had one writer at a time.
     pub fn table_delivered(&self, kafka: &Kafka, aggregate_types: &[&str], within: Duration) -> Report {
         let rows = self

@@ -195,7 +195,7 @@ impl Kafka {
     }
 
     /// A client of the tests.
-    pub(super) fn client(&self) -> ClientConfig {
+    pub fn client(&self) -> ClientConfig {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", self.internal()).set("reconnect.backoff.max.ms", "250").set("log_level", "0");
         config
