@@ -12,7 +12,10 @@ use crate::{
     chain::Chain,
     config::Config,
     postgres::ErrorKind,
-    session::{self, End, Error, Learnt},
+    session::{
+        self, End, Error, Learnt,
+        letters::{self, Culprit},
+    },
     sink::kafka::{self, BatchBytes},
     status::{State, Status},
 };
@@ -36,11 +39,10 @@ pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<boo
         match session {
             Err(Error::Kafka(kafka::Error::BatchTooLarge { .. })) => learnt.batches = learnt.batches.smaller(),
             Err(Error::Kafka(kafka::Error::BatchRefused { .. })) => learnt.batches = BatchBytes::SINGLE,
-            // Once more, up to the culprit: what precedes it in other partitions ended with the producer.
-            Err(Error::Kafka(kafka::Error::Rejected { ref event, producer_ended: true, .. }))
-                if learnt.culprit.as_ref() != Some(&event.position) =>
-            {
-                learnt.culprit = Some(event.position.clone());
+            // Once more, up to the culprit: what precedes it in other partitions ended with the producer. Then it becomes a
+            // dead letter, or ends the stream.
+            Err(Error::Kafka(ref error)) if Culprit::of(error).is_some_and(|new| learnt.is_new(&new)) => {
+                learnt.culprit = Culprit::of(error);
                 rejected = session.err();
                 status.enter(State::Connecting, rejected.as_ref().map(|error| Chain(error).to_string()));
                 continue;
@@ -108,6 +110,8 @@ fn standby(config: &Config, status: &Status, pid: Option<i32>, error: &Error) {
 fn kind(error: &Error) -> ErrorKind {
     match error {
         Error::Postgres(error) => error.kind(),
+        Error::Letters(letters::Error::Postgres(error)) => error.kind(),
+        Error::Letters(letters::Error::NoTable { .. } | letters::Error::Full { .. }) => ErrorKind::Permanent,
         Error::Slot(error) => error.kind(),
         Error::Kafka(error) if error.is_permanent() => ErrorKind::Permanent,
         Error::Kafka(_) => ErrorKind::Transient,

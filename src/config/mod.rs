@@ -54,6 +54,12 @@ pub struct Config {
     pub publication: String,
     /// The outbox tables, at least one.
     pub outboxes: Vec<Outbox>,
+    /// What becomes of an event that can never be delivered; none: parked where the table of dead letters is there, else
+    /// the stream halts.
+    pub on_poison: Option<OnPoison>,
+    /// Most aggregates that are parked at once, and most events; beyond either the stream halts.
+    pub park_max_aggregates: usize,
+    pub park_max_events: usize,
     /// How often Kafka may get an event.
     pub delivery: Delivery,
     /// What an update, delete or truncate on an outbox does to the stream.
@@ -98,6 +104,18 @@ impl Config {
         let environment = Environment::of_process();
         Settings::gather(flags, &environment)?.resolve(&environment, needs)
     }
+}
+
+/// `on_poison`: what becomes of an event that can never be delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnPoison {
+    /// It goes to the table of dead letters, and so do later events of its aggregate until they are replayed.
+    Park,
+    /// It alone goes there.
+    DeadLetter,
+    /// The stream stops.
+    Halt,
 }
 
 /// `delivery`: how often Kafka may get an event.

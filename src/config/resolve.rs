@@ -27,6 +27,9 @@ impl Settings {
             kafka: self.kafka(&typed)?,
             outboxes: self.distinct(typed.outbox)?,
             publication: typed.publication,
+            on_poison: typed.on_poison,
+            park_max_aggregates: typed.park_max_aggregates,
+            park_max_events: typed.park_max_events,
             delivery: match typed.delivery {
                 typed::Delivery::AtLeastOnce => Delivery::AtLeastOnce,
                 typed::Delivery::ExactlyOnce => Delivery::ExactlyOnce(ExactlyOnce {

@@ -14,6 +14,7 @@ use crate::pipeline::{
 };
 
 use super::{
+    OnPoison,
     preset::{ColumnNames, Preset},
     value,
 };
@@ -30,6 +31,12 @@ pub(super) struct Typed {
     pub(super) slot: String,
     #[serde(deserialize_with = "value::name")]
     pub(super) publication: String,
+    #[serde(default)]
+    pub(super) on_poison: Option<OnPoison>,
+    #[serde(deserialize_with = "value::count")]
+    pub(super) park_max_aggregates: usize,
+    #[serde(deserialize_with = "value::count")]
+    pub(super) park_max_events: usize,
     pub(super) delivery: Delivery,
     pub(super) exactly_once: ExactlyOnce,
     pub(super) on_update: OnUpdate,

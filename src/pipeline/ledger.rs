@@ -20,6 +20,16 @@ use super::{frame::PgTime, lsn::Lsn};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
+impl Ticket {
+    /// The first of those that no ledger gives out: for records that are no events of the stream.
+    pub const OTHERS: Ticket = Ticket(1 << 62);
+
+    /// A ledger gave it out.
+    pub fn is_of_stream(self) -> bool {
+        self < Ticket::OTHERS
+    }
+}
+
 /// Most that may be in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

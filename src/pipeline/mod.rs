@@ -277,12 +277,13 @@ impl Pipeline {
         if !self.resume.admits(position, || layout.event_id(&row))? {
             return Ok(Output::None);
         }
-        let draft = layout.record(message, row, position, transaction.begin.commit_time, &mut self.scratch);
+        let Begin { commit_time, xid, .. } = transaction.begin;
+        let draft = layout.record(message, row, position, commit_time, &mut self.scratch);
         let Draft { topic, key, value, timestamp_ms, timestamp_replaced, headers } = match draft {
             Ok(draft) => draft,
             Err(Refused::Poison(poison)) => {
                 let ticket = self.ledger.send(message.len());
-                return Ok(Output::Poison { ticket, poison });
+                return Ok(Output::Poison { ticket, poison: Box::new(Poison { xid, ..*poison }) });
             }
             Err(Refused::Wire(source)) => return Err(Error::Wire { context: "row", source }),
             Err(Refused::Shape) => return Err(Error::Order("a row that does not fit its relation")),
@@ -290,7 +291,17 @@ impl Pipeline {
         self.counters.events[index] += 1;
         self.counters.timestamps_replaced += u64::from(timestamp_replaced);
         let ticket = self.ledger.send(Record::size(topic, key, value, &headers));
-        Ok(Output::Record(Record { ticket, position, topic, key, value, timestamp_ms, headers }))
+        Ok(Output::Record(Record {
+            ticket,
+            position,
+            xid,
+            table: &layout.name,
+            topic,
+            key,
+            value,
+            timestamp_ms,
+            headers,
+        }))
     }
 
     fn change(&mut self, relations: &[RelationId], change: Change) -> Result<Output<'_>, Error> {

@@ -81,7 +81,7 @@ pub struct MissingColumn {
 }
 
 /// Schema and table as the catalog holds them; printed as SQL wants them, quoted where it must be.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName {
     pub schema: String,
     pub table: String,
@@ -204,6 +204,15 @@ pub struct Poison {
     pub position: Position,
     pub table: TableName,
     pub reason: Reason,
+    /// The transaction that inserted the row.
+    pub xid: u32,
+    pub commit_time: PgTime,
+    /// What the row has, as bytes of its text.
+    pub aggregate_type: Option<Vec<u8>>,
+    pub aggregate_id: Option<Vec<u8>>,
+    pub event_type: Option<Vec<u8>>,
+    pub payload: Option<Vec<u8>>,
+    pub headers: Option<Vec<u8>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -295,7 +304,23 @@ impl Layout {
         let id = value(self.id)?;
         let poison = |reason| {
             let id = id.map_or_else(|| "without an id".to_owned(), |id| String::from_utf8_lossy(id).into_owned());
-            Refused::Poison(Box::new(Poison { id, position, table: self.name.clone(), reason }))
+            let copy = |index: Option<usize>| {
+                let span = index.and_then(|index| values.get(index).copied().flatten());
+                span.map(|(start, end)| message[start..end].to_vec())
+            };
+            Refused::Poison(Box::new(Poison {
+                id,
+                position,
+                table: self.name.clone(),
+                reason,
+                xid: 0,
+                commit_time,
+                aggregate_type: copy(self.aggregate_type),
+                aggregate_id: copy(Some(self.aggregate_id)),
+                event_type: copy(self.event_type),
+                payload: copy(Some(self.payload)),
+                headers: copy(self.headers),
+            }))
         };
         let Some(id) = id else { return Err(poison(Reason::NoId)) };
 

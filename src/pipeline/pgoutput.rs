@@ -49,6 +49,8 @@ pub struct Begin {
     /// Start of the commit record: the transaction's place in the one order.
     pub final_lsn: Lsn,
     pub commit_time: PgTime,
+    /// Of the top-level transaction.
+    pub xid: u32,
 }
 
 /// `C`: a transaction's last message.
@@ -94,8 +96,8 @@ impl<'a> Message<'a> {
         let mut r = Reader::new(message);
         match r.u8()? {
             b'B' => {
-                let begin = Begin { final_lsn: Lsn(r.u64()?), commit_time: PgTime(r.i64()?) };
-                let _xid = r.u32()?;
+                let (final_lsn, commit_time) = (Lsn(r.u64()?), PgTime(r.i64()?));
+                let begin = Begin { final_lsn, commit_time, xid: r.u32()? };
                 Ok(Message::Begin(begin))
             }
             b'C' => {

@@ -1,6 +1,6 @@
 //! What a sink receives for an event.
 
-use super::{ledger::Ticket, lsn::Position};
+use super::{ledger::Ticket, lsn::Position, outbox::TableName};
 
 /// Headers that walpost itself sends: `id`, `event_type`, `aggregate_type`, `occurred_at`, `position`,
 /// `idempotency_key`, `traceparent`.
@@ -13,6 +13,10 @@ pub struct Record<'a> {
     /// The name under which the sink acknowledges it.
     pub ticket: Ticket,
     pub position: Position,
+    /// The transaction that inserted the row.
+    pub xid: u32,
+    /// The outbox that the row is in.
+    pub table: &'a TableName,
     pub topic: &'a str,
     /// None: no key.
     pub key: Option<&'a [u8]>,

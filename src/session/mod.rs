@@ -3,6 +3,7 @@
 //! Trouble ends the session; nothing is tried again here. The next one starts from the slot's own position, so what
 //! was in flight is sent again and nothing is lost.
 
+pub mod letters;
 mod sampler;
 pub mod slot;
 
@@ -10,13 +11,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::{select, sync::watch};
 
+use letters::{Culprit, Letters, Verdict};
 use sampler::{Sample, Sampler, is_shutdown};
 use slot::{Slot, wal_sender_timeout};
 
 use crate::{
     config::{Config, Delivery},
     pipeline::{
-        self, Change, Limits, Lsn, Output, PgTime, Pipeline,
+        self, Change, Limits, Lsn, Output, PgTime, Pipeline, Record,
         feedback::Feedback,
         outbox::{Outbox, Poison},
         resume::{Log, Resume},
@@ -61,6 +63,8 @@ pub enum Error {
     /// What precedes it is delivered and confirmed.
     #[error("the event that Kafka rejected is reached again")]
     Culprit,
+    #[error(transparent)]
+    Letters(#[from] letters::Error),
     #[error(transparent)]
     Slot(#[from] slot::Unusable),
     #[error(
@@ -111,8 +115,16 @@ const SILENCE_MIN: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Learnt {
     pub batches: BatchBytes,
-    /// Position of an event that Kafka rejected: the stream ends before it, with all that precedes it delivered.
-    pub culprit: Option<String>,
+    /// An event that Kafka rejected: it becomes a dead letter, or the stream ends before it, with all that precedes it
+    /// delivered.
+    pub culprit: Option<Culprit>,
+}
+
+impl Learnt {
+    /// Nobody has met this culprit yet.
+    pub fn is_new(&self, culprit: &Culprit) -> bool {
+        self.culprit.as_ref().is_none_or(|known| known.position != culprit.position)
+    }
 }
 
 struct Session<'s> {
@@ -122,7 +134,9 @@ struct Session<'s> {
     pipeline: Pipeline,
     feedback: Feedback,
     kafka: Kafka,
-    culprit: Option<&'s str>,
+    culprit: Option<&'s Culprit>,
+    /// None: the stream halts at poison.
+    letters: Option<Letters>,
     log: Log,
     mode: Mode,
     /// When the server was last heard, or not listened to.
@@ -147,8 +161,8 @@ pub async fn run(
     mut stop: watch::Receiver<bool>,
 ) -> Result<End, Error> {
     let connection = Replication::connect(&config.database).await?;
-    let begun = tokio::time::timeout(SILENCE_MAX, begin(config, connection)).await;
-    let Begun { stream, identity, log, patience, mut sampler, sample } =
+    let begun = tokio::time::timeout(SILENCE_MAX, begin(config, learnt, connection)).await;
+    let Begun { stream, identity, log, patience, letters, mut sampler, sample } =
         begun.map_err(|_| Error::Silence { silent: SILENCE_MAX })??;
     let start = log.start;
     // The slot is the lock: whoever streams from it may fence.
@@ -168,7 +182,8 @@ pub async fn run(
             Instant::now(),
         ),
         kafka,
-        culprit: learnt.culprit.as_deref(),
+        culprit: learnt.culprit.as_ref(),
+        letters,
         log,
         mode: Mode::Streaming,
         heard: Instant::now(),
@@ -187,11 +202,12 @@ struct Begun {
     log: Log,
     /// How long the server bears silence.
     patience: Duration,
+    letters: Option<Letters>,
     sampler: Sampler,
     sample: Sample,
 }
 
-async fn begin(config: &Config, mut connection: Replication) -> Result<Begun, Error> {
+async fn begin(config: &Config, learnt: &Learnt, mut connection: Replication) -> Result<Begun, Error> {
     let identity = connection.identify_system().await?;
     let slot = Slot::read(&mut connection, &config.slot, &identity.database).await?;
     let patience = wal_sender_timeout(&mut connection).await?.unwrap_or(SILENCE_MAX);
@@ -206,6 +222,9 @@ async fn begin(config: &Config, mut connection: Replication) -> Result<Begun, Er
     let stream = connection
         .start(&StartRequest { slot: &config.slot, publications: &publications, start, messages: false })
         .await?;
+    // Parked aggregates are known before the first record is sent.
+    let system = &identity.system_identifier;
+    let letters = Letters::open(config, &server, system, start, learnt.culprit.as_ref()).await?;
     let mut sampler = Sampler::start(config, server);
     let sample = sampler.next().await?;
     if sample.confirmed > start {
@@ -219,7 +238,7 @@ async fn begin(config: &Config, mut connection: Replication) -> Result<Begun, Er
         from = %start,
         "streaming"
     );
-    Ok(Begun { stream, identity, log, patience, sampler, sample })
+    Ok(Begun { stream, identity, log, patience, letters, sampler, sample })
 }
 
 impl Session<'_> {
@@ -233,6 +252,7 @@ impl Session<'_> {
                 }
                 Err(error) => return Err(self.halt(error).await),
             }
+            self.work();
             self.report();
             if let Some(end) = self.end() {
                 return self.finish(end).await;
@@ -252,6 +272,7 @@ impl Session<'_> {
                         return Err(self.halt(error).await);
                     }
                 }
+                () = ready(&mut self.letters) => {}
                 sample = sampler.next(), if streaming => match sample {
                     Ok(sample) => self.sampled(sample)?,
                     Err(error) if is_shutdown(&error) => self.detach(),
@@ -271,17 +292,23 @@ impl Session<'_> {
 
     /// Turns buffered frames into records, as far as there is room.
     fn step(&mut self) -> Result<(), Error> {
+        self.replay()?;
         while self.may_step() {
             let Some(frame) = self.stream.next_frame()? else { break };
             match self.pipeline.step(frame)? {
                 Output::None => {}
-                Output::Record(record)
-                    if self.culprit.is_some_and(|culprit| record.position.text() == *culprit.as_bytes()) =>
-                {
-                    return Err(Error::Culprit);
-                }
-                Output::Record(record) => self.kafka.send(&record)?,
-                Output::Poison { poison, .. } => {
+                Output::Record(record) => match &mut self.letters {
+                    Some(letters) => deliver(letters, &mut self.kafka, self.culprit, &record)?,
+                    None if self.culprit.is_some_and(|culprit| culprit.is_at(record.position)) => {
+                        return Err(Error::Culprit);
+                    }
+                    None => self.kafka.send(&record)?,
+                },
+                Output::Poison { ticket, poison } => {
+                    if let Some(letters) = &mut self.letters {
+                        letters.poison(ticket, &poison)?;
+                        continue;
+                    }
                     return Err(Error::Poison { poison, slot: self.config.slot.clone() });
                 }
                 Output::ReplyRequested => self.feedback.reply_requested(),
@@ -314,13 +341,31 @@ impl Session<'_> {
             Mode::Streaming | Mode::Detaching { .. } => true,
             Mode::Draining { .. } => self.pipeline.in_transaction(),
         };
-        wanted && self.pipeline.has_room() && !self.kafka.is_holding()
+        let holds = self.letters.as_ref().is_some_and(Letters::holds);
+        wanted && self.pipeline.has_room() && !self.kafka.is_holding() && !holds
+    }
+
+    /// Sends what was asked for again.
+    fn replay(&mut self) -> Result<(), Error> {
+        let Some(letters) = &mut self.letters else { return Ok(()) };
+        while !self.kafka.is_holding() && letters.send_next(|record| self.kafka.send(record))? {}
+        Ok(())
+    }
+
+    /// Moves dead letters on.
+    fn work(&mut self) {
+        let Some(letters) = &mut self.letters else { return };
+        letters.work();
+        letters.take_acknowledged().into_iter().for_each(|ticket| self.pipeline.acknowledge(ticket));
     }
 
     /// Takes delivery reports.
     fn acknowledge(&mut self) -> Result<(), Error> {
-        let Session { kafka, pipeline, .. } = self;
-        kafka.poll(|ticket| pipeline.acknowledge(ticket))?;
+        let Session { kafka, pipeline, letters, .. } = self;
+        kafka.poll(|ticket| match letters {
+            Some(letters) if !ticket.is_of_stream() => letters.replayed(ticket),
+            _ => pipeline.acknowledge(ticket),
+        })?;
         if let Some(stored) = kafka.take_opened() {
             let resume = Resume::new(stored, &self.log).map_err(pipeline::Error::from)?;
             if let Some(switch) = resume.cut_at() {
@@ -355,7 +400,7 @@ impl Session<'_> {
     }
 
     fn publish(&mut self) {
-        let Session { config, pipeline, kafka, published, .. } = self;
+        let Session { config, pipeline, kafka, letters, published, .. } = self;
         let mut now = self.status.now();
         now.confirmed = Some(pipeline.confirmed());
         now.in_flight_records = pipeline.ledger().outstanding();
@@ -379,7 +424,10 @@ impl Session<'_> {
         now.timestamps_replaced += counters.timestamps_replaced - published.timestamps_replaced;
         published.timestamps_replaced = counters.timestamps_replaced;
         now.reason = match self.mode {
-            Mode::Streaming => kafka.last_error().map(str::to_owned),
+            Mode::Streaming => {
+                let trouble = letters.as_ref().and_then(Letters::trouble);
+                trouble.or(kafka.last_error()).map(str::to_owned)
+            }
             Mode::Draining { .. } => Some("asked to stop".to_owned()),
             Mode::Detaching { .. } => Some("the database shuts down".to_owned()),
         };
@@ -452,6 +500,7 @@ impl Session<'_> {
     fn drain(&mut self) {
         tracing::info!(in_flight = self.pipeline.ledger().outstanding(), "stopping: delivering what is in flight");
         self.status.enter(State::Stopping, None);
+        self.letters.iter_mut().for_each(Letters::drain);
         self.mode = Mode::Draining { until: Instant::now() + self.config.shutdown_grace };
     }
 
@@ -464,9 +513,12 @@ impl Session<'_> {
     fn end(&self) -> Option<End> {
         let now = Instant::now();
         let undelivered = self.pipeline.ledger().outstanding();
+        let replays = self.letters.as_ref().is_some_and(Letters::replays);
         match self.mode {
             Mode::Streaming => None,
-            Mode::Draining { .. } if undelivered == 0 && !self.pipeline.in_transaction() => Some(End::Drained),
+            Mode::Draining { .. } if undelivered == 0 && !self.pipeline.in_transaction() && !replays => {
+                Some(End::Drained)
+            }
             Mode::Draining { until } => (now >= until).then_some(End::GraceOver { undelivered }),
             Mode::Detaching { until } => (now >= until).then_some(End::ServerStopped),
         }
@@ -487,6 +539,7 @@ impl Session<'_> {
             // Such as a row that cannot be converted. The server takes no confirmation any more, but whoever skips what
             // it refuses skips what precedes it too, so that must have arrived.
             Error::Postgres(error) if error.kind() == ErrorKind::Permanent => 0,
+            Error::Letters(_) => 1,
             Error::Postgres(_)
             | Error::Slot(_)
             | Error::Forwarded { .. }
@@ -503,6 +556,7 @@ impl Session<'_> {
             if self.kafka.cut(Cut::Now).is_err() {
                 break;
             }
+            self.work();
             self.report();
             let wake = self.feedback.deadline(self.pipeline.confirmed()).min(until);
             select! {
@@ -518,6 +572,7 @@ impl Session<'_> {
                         break;
                     }
                 }
+                () = ready(&mut self.letters) => {}
                 written = self.stream.progress(false), if attached => attached = written.is_ok(),
             }
         }
@@ -540,6 +595,39 @@ impl Session<'_> {
             Err(_) => tracing::warn!("the server did not answer the end of the stream within {GOODBYE:?}"),
         }
         Ok(end)
+    }
+}
+
+/// Sends a record, unless it belongs among the dead letters.
+fn deliver(
+    letters: &mut Letters,
+    kafka: &mut Kafka,
+    culprit: Option<&Culprit>,
+    record: &Record<'_>,
+) -> Result<(), Error> {
+    match letters.verdict(record) {
+        Verdict::Follow => letters.follow(record.ticket),
+        Verdict::Park(key) => letters.park(record, key)?,
+        Verdict::Send => match culprit.filter(|culprit| culprit.is_at(record.position)) {
+            Some(culprit) => letters.refused(record, culprit)?,
+            None => match kafka.send(record) {
+                // The client's own limit: it was not sent, and nothing else is lost with it.
+                Err(error @ kafka::Error::Rejected { producer_ended: false, .. }) => {
+                    let culprit = Culprit::of(&error).expect("a rejected event is a culprit");
+                    letters.refused(record, &culprit)?;
+                }
+                sent => sent?,
+            },
+        },
+    }
+    Ok(())
+}
+
+/// Resolves when work on dead letters has ended or is due; never, where there are none. Cancel safe.
+async fn ready(letters: &mut Option<Letters>) {
+    match letters {
+        Some(letters) => letters.ready().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -17,6 +17,7 @@ pub enum Error {
         event: Box<Undelivered>,
         limit: String,
         reason: String,
+        too_large: bool,
         /// The producer ended with it, and what was under way. Otherwise the record never got that far.
         producer_ended: bool,
     },
@@ -133,7 +134,7 @@ impl Rules {
                     "{} bytes of message.max.bytes here, or the topic's max.message.bytes for the batch",
                     self.message_bytes_max
                 );
-                Error::Rejected { event: event(), limit, reason, producer_ended: true }
+                Error::Rejected { event: event(), limit, reason, too_large: true, producer_ended: true }
             }
             Code::InvalidRecord
             | Code::InvalidDifferentRecord
@@ -152,7 +153,7 @@ impl Rules {
             | Code::UnsupportedForMessageFormat
             | Code::InvalidMessage => {
                 let limit = "set by the topic's configuration".to_owned();
-                Error::Rejected { event: event(), limit, reason, producer_ended: true }
+                Error::Rejected { event: event(), limit, reason, too_large: false, producer_ended: true }
             }
             _ => Error::Failed { event: event(), reason },
         }

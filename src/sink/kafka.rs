@@ -32,7 +32,7 @@ pub use super::{
 };
 use crate::{
     config::{Config, Delivery},
-    pipeline::{Headers, Record, Ticket, resume::Stored},
+    pipeline::{Headers, Record, Ticket, outbox::TableName, resume::Stored},
     status::unix_us,
 };
 
@@ -173,12 +173,17 @@ impl Kafka {
     /// Commits the open Kafka transaction, if there is one and it is time; its records are acknowledged when that is done.
     pub fn cut(&mut self, cut: Cut) -> Result<(), Error> {
         let Some(transaction) = &mut self.transaction else { return Ok(()) };
-        let Some((position, value)) = transaction.cut(cut, Instant::now()) else { return Ok(()) };
+        let Some((position, value)) = transaction.cut(cut, Instant::now()) else {
+            transaction.commit_if_answered();
+            return Ok(());
+        };
         let (topic, key) = (transaction.positions.topic.clone(), transaction.positions.key());
         let id = self.ids.get(&topic).copied().unwrap_or_else(|| self.open(&topic));
         let record = Record {
             ticket: POSITION,
             position,
+            xid: 0,
+            table: &TableName::default(),
             topic: &topic,
             key: Some(key.as_bytes()),
             value: Some(&value),
@@ -364,9 +369,13 @@ impl Kafka {
 
     fn produce(&mut self, id: TopicId, record: &Record<'_>) -> Result<(), Error> {
         if let Some(transaction) = &mut self.transaction {
-            transaction.add(record)?;
+            transaction.begin()?;
         }
-        self.hand_over(id, record)
+        self.hand_over(id, record)?;
+        if let Some(transaction) = &mut self.transaction {
+            transaction.add(record);
+        }
+        Ok(())
     }
 
     fn hand_over(&mut self, id: TopicId, record: &Record<'_>) -> Result<(), Error> {
@@ -381,6 +390,7 @@ impl Kafka {
             Ok(()) | Err(Code::Fatal) => return Ok(()),
             Err(code) => code,
         };
+        topic.sent -= 1;
         let failure = Failure {
             code,
             text: &code.to_string(),
@@ -392,8 +402,8 @@ impl Kafka {
             records: 1,
         };
         Err(match self.rules.undelivered(&failure, Duration::ZERO) {
-            Error::Rejected { event, limit, reason, .. } => {
-                Error::Rejected { event, limit, reason, producer_ended: false }
+            Error::Rejected { event, limit, reason, too_large, .. } => {
+                Error::Rejected { event, limit, reason, too_large, producer_ended: false }
             }
             error => error,
         })

@@ -1,12 +1,14 @@
 //! A record that waits to be sent.
 
-use crate::pipeline::{Position, Record, Ticket, record::Headers};
+use crate::pipeline::{Headers, Position, Record, Ticket, outbox::TableName};
 
 /// A record that outlives its frame.
 #[derive(Debug)]
 pub(super) struct OwnedRecord {
     ticket: Ticket,
     position: Position,
+    xid: u32,
+    table: TableName,
     pub(super) topic: String,
     pub(super) key: Option<Vec<u8>>,
     value: Option<Vec<u8>>,
@@ -19,6 +21,8 @@ impl OwnedRecord {
         OwnedRecord {
             ticket: record.ticket,
             position: record.position,
+            xid: record.xid,
+            table: record.table.clone(),
             topic: record.topic.to_owned(),
             key: record.key.map(<[u8]>::to_vec),
             value: record.value.map(<[u8]>::to_vec),
@@ -31,6 +35,8 @@ impl OwnedRecord {
         to(&Record {
             ticket: self.ticket,
             position: self.position,
+            xid: self.xid,
+            table: &self.table,
             topic: &self.topic,
             key: self.key.as_deref(),
             value: self.value.as_deref(),

@@ -58,9 +58,8 @@ struct Batch {
     tickets: Vec<Ticket>,
     /// Records that Kafka has not answered, the position's included.
     unanswered: usize,
-    /// The last event.
-    position: Position,
-    event_id: String,
+    /// The last event of the stream. None: only replayed ones, which reach no further.
+    reached: Option<(Position, String)>,
 }
 
 /// Where the stream stands when a transaction might end.
@@ -119,25 +118,25 @@ impl Transaction {
         self.opened.take()
     }
 
-    /// Takes a record that is about to be sent; begins a transaction where none is open.
-    pub(super) fn add(&mut self, record: &Record<'_>) -> Result<(), Error> {
+    /// Begins a transaction where none is open.
+    pub(super) fn begin(&mut self) -> Result<(), Error> {
         if let Phase::Closed = self.phase {
             self.transactions.begin().map_err(|error| self.failed(&error))?;
-            self.phase = Phase::Open(Batch {
-                begun: Instant::now(),
-                tickets: Vec::new(),
-                unanswered: 0,
-                position: record.position,
-                event_id: String::new(),
-            });
+            self.phase =
+                Phase::Open(Batch { begun: Instant::now(), tickets: Vec::new(), unanswered: 0, reached: None });
         }
+        Ok(())
+    }
+
+    /// Takes a record that was sent.
+    pub(super) fn add(&mut self, record: &Record<'_>) {
         let Phase::Open(batch) = &mut self.phase else { panic!("a record while the transaction closes") };
         batch.tickets.push(record.ticket);
         batch.unanswered += 1;
-        batch.position = record.position;
-        batch.event_id.clear();
-        batch.event_id.push_str(&String::from_utf8_lossy(record.headers.get("id").unwrap_or_default()));
-        Ok(())
+        if record.ticket.is_of_stream() {
+            let id = record.headers.get("id").unwrap_or_default();
+            batch.reached = Some((record.position, String::from_utf8_lossy(id).into_owned()));
+        }
     }
 
     /// Kafka has a record of the transaction.
@@ -170,10 +169,10 @@ impl Transaction {
             return None;
         }
         let Phase::Open(mut batch) = std::mem::replace(&mut self.phase, Phase::Closed) else { return None };
-        batch.unanswered += 1;
-        let reached = (batch.position, self.positions.value(batch.position, &batch.event_id));
+        let reached = batch.reached.take().map(|(position, id)| (position, self.positions.value(position, &id)));
+        batch.unanswered += usize::from(reached.is_some());
         self.phase = Phase::Closing(batch);
-        Some(reached)
+        reached
     }
 
     /// Commits once everything is answered: a commit that finds something under way waits in long steps.

@@ -14,6 +14,7 @@ mod encodings;
 mod exactly_once;
 mod http;
 mod partitions;
+mod poison;
 mod records;
 mod relations;
 mod resources;

@@ -53,7 +53,7 @@ fn parse(message: &[u8]) -> Message<'_> {
 
 #[test]
 fn begin_has_the_start_of_the_commit_record_and_the_commit_time() {
-    let begin = Begin { final_lsn: Lsn(0x16_B374_D848), commit_time: PgTime(0x0002_ECAB_0788_BCD0) };
+    let begin = Begin { final_lsn: Lsn(0x16_B374_D848), commit_time: PgTime(0x0002_ECAB_0788_BCD0), xid: 731 };
     assert_eq!(parse(BEGIN), Message::Begin(begin));
     assert_eq!(encode::begin(0x16_B374_D848, 0x0002_ECAB_0788_BCD0, 731), BEGIN);
 }

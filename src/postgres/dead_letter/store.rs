@@ -1,6 +1,6 @@
 //! The streaming process's side.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use futures_util::future::try_join_all;
 use tokio_postgres::{Statement, types::ToSql};
@@ -125,7 +125,7 @@ impl Store {
         );
         let first = Position { commit_lsn: from, ordinal: 0 }.to_string();
         let rows = self.client.query(&statement, &[&self.system_identifier, &self.slot, &first]).await?;
-        let mut states: HashMap<String, Vec<(String, State)>> = HashMap::with_capacity(rows.len());
+        let mut states: BTreeMap<String, Vec<(String, State)>> = BTreeMap::new();
         for row in &rows {
             states.entry(row.try_get(0)?).or_default().push((row.try_get(1)?, row.try_get(2)?));
         }
@@ -235,13 +235,18 @@ impl Store {
 pub struct Known {
     /// Event ids and states by position. A position has more than one event only where a restored copy of the database
     /// went another way.
-    states: HashMap<String, Vec<(String, State)>>,
+    states: BTreeMap<String, Vec<(String, State)>>,
     encoding: Encoding,
 }
 
 impl Known {
     pub fn is_empty(&self) -> bool {
         self.states.is_empty()
+    }
+
+    /// The stream has come to this position: what lies before it is not met again.
+    pub fn forget_before(&mut self, position: Position) {
+        self.states = self.states.split_off(&position.to_string());
     }
 
     /// The state of the event's row, if the table has one. `event_id` as it would be written.

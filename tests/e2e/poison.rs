@@ -1,0 +1,253 @@
+//! Poison: one bad event neither stops the stream nor lets a later one of its aggregate overtake it.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use crate::support::{
+    eventually,
+    kafka::Kafka,
+    outbox::{Bulk, Outbox},
+    postgres::{Database, MAIN, Postgres},
+    records::{Isolation, Record},
+    streamed::{WITHIN, all, quick, streamed},
+    verify::{all_arrived, verify},
+    walpost::{Walpost, walpost},
+};
+
+/// Some characters that do not compress.
+const NOISE: &str = "to_jsonb((SELECT string_agg(sha512(n::text::bytea)::text, '') FROM generate_series(1, 1600) n))";
+
+fn with_letters<'a>(database: &'a Database<'a>) -> Outbox<'a> {
+    let outbox = Outbox::create(database);
+    database.sql(include_str!("../../sql/dead_letter.sql"));
+    outbox
+}
+
+fn insert(outbox: &Outbox<'_>, aggregate_type: &str, key: &str, payload: &str) -> String {
+    outbox.database.session().get(&format!(
+        "INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type, payload)
+         VALUES ('{aggregate_type}', '{key}', 'e', {payload}) RETURNING id"
+    ))
+}
+
+/// State, reason and event of every letter, in the order of the log.
+fn letters(outbox: &Outbox<'_>) -> Vec<[String; 3]> {
+    let rows = outbox
+        .database
+        .session()
+        .rows("SELECT state, reason_class, event_id FROM walpost.dead_letter ORDER BY position");
+    let whole =
+        |row: Vec<Option<String>>| row.into_iter().map(|column| column.expect("none is NULL")).collect::<Vec<_>>();
+    rows.into_iter().map(|row| whole(row).try_into().expect("three columns")).collect()
+}
+
+fn letter(state: &str, class: &str, id: &str) -> [String; 3] {
+    [state, class, id].map(str::to_owned)
+}
+
+fn command(outbox: &Outbox<'_>, arguments: &[&str]) {
+    let (command, more) = arguments.split_first().expect("a command");
+    let url = outbox.database.url();
+    let finished =
+        walpost(&[&["dead-letter", command, "--database-url", &url, "--slot", outbox.slot()], more].concat());
+    assert_eq!(finished.code, 0, "{finished:?}");
+}
+
+fn ids(records: &[Record]) -> Vec<&str> {
+    records.iter().map(|record| record.header("id").expect("an id")).collect()
+}
+
+#[test]
+fn one_oversize_event_is_parked_and_its_neighbours_are_delivered() {
+    for (compression, payload) in [("none", "to_jsonb(repeat('x', 200000))"), ("lz4", NOISE)] {
+        let database = Postgres::shared(MAIN).database();
+        let outbox = with_letters(&database);
+        let (kafka, topic) = (Kafka::shared(), outbox.topic("t"));
+        kafka.create_topic(&topic, 2, &[("max.message.bytes", "100000")]);
+        let more = format!("[kafka]\n'compression.type' = '{compression}'\n");
+        let small = |n: u32| insert(&outbox, "t", &format!("k{}", n % 7), "'1'");
+        let mut sent: Vec<String> = (0..20).map(small).collect();
+        let culprit = insert(&outbox, "t", "culprit", payload);
+        let behind = insert(&outbox, "t", "culprit", "'2'");
+        sent.extend((20..40).map(small));
+        let records = streamed(&outbox, &more, &[&topic]);
+        assert_eq!(ids(&records).into_iter().collect::<BTreeSet<_>>(), sent.iter().map(String::as_str).collect());
+        let parked = [letter("parked", "too_large", &culprit), letter("parked", "parked", &behind)];
+        assert_eq!(letters(&outbox), parked, "{compression}");
+
+        // Parked aggregates are known from the first record on.
+        let later = insert(&outbox, "t", "culprit", "'3'");
+        streamed(&outbox, &more, &[&topic]);
+        assert_eq!(letters(&outbox)[2], letter("parked", "parked", &later));
+
+        // The limit is raised, and all of it comes in order.
+        kafka.set_topic_config(&topic, &[("max.message.bytes", "400000")]);
+        let walpost = Walpost::start(&quick(&outbox, &more));
+        command(&outbox, &["replay", "--id", &behind]);
+        eventually(WITHIN, "the replay is settled", || {
+            letters(&outbox).iter().all(|[state, ..]| state == "replayed").then_some(())
+        });
+        let live = insert(&outbox, "t", "culprit", "'4'");
+        outbox.drained(WITHIN);
+        let records = all(&[&topic]);
+        let of_culprit: Vec<&Record> = records.iter().filter(|record| record.key_text() == Some("culprit")).collect();
+        let in_order = [&culprit, &behind, &later, &live];
+        assert_eq!(of_culprit.iter().map(|r| r.header("id").expect("an id")).collect::<Vec<_>>(), in_order);
+        let marks: Vec<_> = of_culprit.iter().map(|record| record.header("replay").is_some()).collect();
+        assert_eq!(marks, [true, true, true, false]);
+        assert!(of_culprit[0].header("position") < of_culprit[1].header("position"));
+        assert_eq!(walpost.terminate(WITHIN), 0);
+    }
+}
+
+#[test]
+fn unroutable_rows_become_dead_letters_and_hold_nothing_else_up() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = with_letters(&database);
+    let session = database.session();
+    let first = insert(&outbox, "t", "a", "'1'");
+    let illegal = insert(&outbox, "no topic/at all", "b", "'2'");
+    let headers: String = session.get(
+        "INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type, payload, headers)
+         VALUES ('t', 'c', 'e', '3', '[1]') RETURNING id",
+    );
+    let behind = insert(&outbox, "t", "c", "'4'");
+    let keyless: String = session.get(
+        "INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type, payload, headers)
+         VALUES ('t', NULL, 'e', '5', '\"no object\"') RETURNING id",
+    );
+    let last = insert(&outbox, "t", "a", "'6'");
+    let topic = outbox.topic("t");
+    assert_eq!(ids(&streamed(&outbox, "", &[&topic])), [&first, &last]);
+    let expected = [
+        letter("parked", "invalid_topic", &illegal),
+        letter("parked", "unroutable", &headers),
+        letter("parked", "parked", &behind),
+        letter("dead", "unroutable", &keyless),
+    ];
+    assert_eq!(letters(&outbox), expected);
+    let kept: String = session.get(&format!(
+        "SELECT convert_from(payload, 'UTF8') || ': ' || reason FROM walpost.dead_letter WHERE event_id = '{headers}'"
+    ));
+    assert!(kept.starts_with("3: its headers column holds no JSON object"), "{kept}");
+
+    // Discarded, its aggregate is free for what comes; what waited is replayed.
+    let walpost = Walpost::start(&quick(&outbox, ""));
+    command(&outbox, &["discard", "--id", &headers, "--yes"]);
+    command(&outbox, &["replay", "--id", &behind]);
+    eventually(WITHIN, "the replay is settled", || (letters(&outbox)[2][0] == "replayed").then_some(()));
+    let free = insert(&outbox, "t", "c", "'7'");
+    outbox.drained(WITHIN);
+    let records = all(&[&topic]);
+    assert_eq!(ids(&records.into_iter().filter(|r| r.key_text() == Some("c")).collect::<Vec<_>>()), [&behind, &free]);
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+#[test]
+fn a_dead_letter_alone_lets_its_aggregate_go_on() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = with_letters(&database);
+    let topic = outbox.topic("t");
+    // Above the client's own limit: it is never sent.
+    let large = insert(&outbox, "t", "a", "to_jsonb(repeat('x', 1500000))");
+    let next = insert(&outbox, "t", "a", "'2'");
+    let more = "on_poison = 'dead_letter'\n";
+    assert_eq!(ids(&streamed(&outbox, more, &[&topic])), [&next]);
+    assert_eq!(letters(&outbox), [letter("dead", "too_large", &large)]);
+}
+
+#[test]
+fn a_table_that_cannot_be_written_holds_the_position_and_the_stream() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = with_letters(&database);
+    let session = database.session();
+    let topic = outbox.topic("t");
+    let walpost = Walpost::start(&quick(&outbox, ""));
+    eventually(WITHIN, "it streams", || walpost.log().contains("streaming slot").then_some(()));
+    session.run("ALTER TABLE walpost.dead_letter RENAME TO away");
+    let before = outbox.confirmed();
+    let illegal = insert(&outbox, "no topic", "b", "'1'");
+    let after = insert(&outbox, "t", "a", "'2'");
+    eventually(WITHIN, "it says what it waits for", || {
+        walpost.log().contains("dead letters cannot be written or read, the stream waits").then_some(())
+    });
+    assert!(walpost.is_running() && outbox.confirmed() >= before);
+    assert_eq!(Kafka::shared().partitions(&topic), None, "nothing overtakes it");
+    session.run("ALTER TABLE walpost.away RENAME TO dead_letter");
+    outbox.drained(WITHIN);
+    assert_eq!(letters(&outbox), [letter("parked", "invalid_topic", &illegal)]);
+    assert_eq!(ids(&all(&[&topic])), [&after]);
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+#[test]
+fn a_parked_aggregate_is_replayed_under_load_without_a_gap_or_a_swap() {
+    const WITHIN: Duration = Duration::from_secs(120);
+    let database = Postgres::shared(MAIN).database();
+    let outbox = with_letters(&database);
+    let (kafka, topic) = (Kafka::shared(), outbox.topic("bulk"));
+    kafka.create_topic(&topic, 2, &[]);
+    let mut writer = outbox.writer();
+    // Headers that are no object park the first event; the others of its key wait behind it.
+    let session = database.session();
+    session.run("ALTER TABLE walpost.outbox ALTER headers SET DEFAULT '[]'");
+    writer.bulk(Bulk { transactions: 1, rows: 5, aggregates: 5, padding: 0 });
+    session.run("ALTER TABLE walpost.outbox ALTER headers DROP DEFAULT");
+    writer.bulk(Bulk { transactions: 300, rows: 10, aggregates: 5, padding: 10 });
+    let walpost = Walpost::start(&quick(&outbox, ""));
+    outbox.drained(WITHIN);
+    assert_eq!(letters(&outbox).len(), 3_005);
+    let unroutable: Vec<String> = letters(&outbox).into_iter().take(5).map(|[_, _, id]| id).collect();
+    unroutable.iter().for_each(|id| command(&outbox, &["discard", "--id", id, "--yes"]));
+    command(&outbox, &["replay", "--all"]);
+    // Meanwhile more comes for the same keys; a kill in the middle changes nothing but duplicates.
+    for round in 0..20 {
+        writer.bulk(Bulk { transactions: 20, rows: 5, aggregates: 5, padding: 10 });
+        if round == 10 {
+            walpost.kill();
+        }
+    }
+    let walpost = Walpost::start(&quick(&outbox, ""));
+    writer.bulk(Bulk { transactions: 200, rows: 5, aggregates: 5, padding: 10 });
+    eventually(WITHIN, "everything is handed back", || {
+        let parked: u64 = session.get("SELECT count(*) FROM walpost.dead_letter WHERE state = 'parked'");
+        (parked == 0).then_some(())
+    });
+    writer.bulk(Bulk { transactions: 10, rows: 5, aggregates: 5, padding: 10 });
+    outbox.drained(WITHIN);
+    let expected: Vec<_> = outbox.committed().into_iter().filter(|event| !unroutable.contains(&event.id)).collect();
+    let mut reader = kafka.reader(&[&topic], Isolation::Uncommitted, WITHIN);
+    let records = reader.until(WITHIN, "all", |records| all_arrived(&expected, records));
+    let report = verify(&expected, records);
+    println!("{} events: {report}", expected.len());
+    report.assert_complete();
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+#[test]
+fn exactly_once_parks_and_replays_too() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = with_letters(&database);
+    let (kafka, topic) = (Kafka::shared(), outbox.topic("t"));
+    kafka.create_topic(&topic, 1, &[("max.message.bytes", "100000")]);
+    let more = format!("delivery = 'exactly_once'\nexactly_once.positions_topic = '{}'\n", outbox.topic("positions"));
+    let small = |n: u32| insert(&outbox, "t", &format!("k{}", n % 7), "'1'");
+    let mut sent: Vec<String> = (0..10).map(small).collect();
+    let culprit = insert(&outbox, "t", "culprit", "to_jsonb(repeat('x', 200000))");
+    let behind = insert(&outbox, "t", "culprit", "'2'");
+    sent.extend((10..20).map(small));
+    let walpost = Walpost::start(&quick(&outbox, &more));
+    outbox.drained(WITHIN);
+    let parked = [letter("parked", "too_large", &culprit), letter("parked", "parked", &behind)];
+    assert_eq!(letters(&outbox), parked);
+    kafka.set_topic_config(&topic, &[("max.message.bytes", "400000")]);
+    command(&outbox, &["replay", "--all"]);
+    eventually(WITHIN, "the replay is settled", || {
+        letters(&outbox).iter().all(|[state, ..]| state == "replayed").then_some(())
+    });
+    sent.extend([culprit, behind, insert(&outbox, "t", "culprit", "'3'")]);
+    outbox.drained(WITHIN);
+    let mut reader = kafka.reader(&[&topic], Isolation::Committed, WITHIN);
+    let records = reader.until(WITHIN, "all", |records| records.len() >= sent.len());
+    assert_eq!(ids(records), sent.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
