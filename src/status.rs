@@ -47,6 +47,10 @@ pub struct Now {
     pub events: BTreeMap<String, u64>,
     /// Records delivered, by topic.
     pub delivered: Totals,
+    /// Events put among the dead letters, by the reason's word.
+    pub dead_letters: BTreeMap<&'static str, u64>,
+    /// Events and aggregates that are parked now; none where the stream halts at poison.
+    pub parked: Option<(u64, u64)>,
     /// Events whose `occurred_at` could not stamp their record.
     pub timestamps_replaced: u64,
     /// Sessions that ended in trouble.
@@ -103,6 +107,8 @@ impl Status {
             oldest_unconfirmed: None,
             events: BTreeMap::new(),
             delivered: Totals::default(),
+            dead_letters: BTreeMap::new(),
+            parked: None,
             timestamps_replaced: 0,
             reconnects: 0,
             unpublished: None,

@@ -8,7 +8,7 @@ use super::{Exit, output};
 use crate::{
     chain::Chain,
     check::{self, Finding, Severity},
-    config::{Config, Flags, Needs},
+    config::{Config, Flags, Needs, OnPoison},
     kafka::{facts::Kafka, topics::Pattern},
     postgres::{
         dead_letter, publication::Publication, replication::Replication, server, server::Server, slot::Slot, sql,
@@ -96,8 +96,10 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
     }
     findings.extend(check::publication(&config.publication, publication.as_ref(), &outboxes, slot.is_some()));
     findings.extend(check::slot(&config.slot, slot.as_ref(), &server.database));
-    // No value of `on_poison` that is built needs the table.
-    findings.extend(check::dead_letter(home, letters.as_ref(), &server.role, false));
+    let needed = matches!(config.on_poison, Some(OnPoison::Park | OnPoison::DeadLetter));
+    if config.on_poison != Some(OnPoison::Halt) {
+        findings.extend(check::dead_letter(home, letters.as_ref(), &server.role, needed));
+    }
     Ok(findings)
 }
 

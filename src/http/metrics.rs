@@ -102,6 +102,8 @@ impl Page<'_> {
         self.counter_family("walpost_events", "Events decoded from the log", "table", events)?;
         let delivered = now.delivered.iter();
         self.counter_family("walpost_records_delivered", "Records that Kafka acknowledged", "topic", delivered)?;
+        let dead_letters = now.dead_letters.iter().map(|(reason, total)| (*reason, *total));
+        self.counter_family("walpost_dead_letters", "Events put among the dead letters", "reason", dead_letters)?;
         self.counter("walpost_reconnects", "Sessions that ended in trouble", now.reconnects)?;
         let help = "Events whose own time could not stamp their record";
         self.counter("walpost_timestamps_replaced", help, now.timestamps_replaced)
@@ -119,6 +121,10 @@ impl Page<'_> {
         self.gauge("walpost_in_flight_records", help, attached.map(|()| now.in_flight_records as u64))?;
         let help = "Bytes of records sent and not acknowledged";
         self.gauge("walpost_in_flight_bytes", help, attached.map(|()| now.in_flight_bytes as u64))?;
+        let parked = attached.and(now.parked);
+        self.gauge("walpost_parked_events", "Events that are parked", parked.map(|(events, _)| events))?;
+        let help = "Aggregates whose events are parked until they are replayed or discarded";
+        self.gauge("walpost_parked_aggregates", help, parked.map(|(_, aggregates)| aggregates))?;
         let fresh = now.fresh_server(at);
         let help = "Log that the slot keeps on the server";
         self.gauge("walpost_slot_retained_bytes", help, fresh.map(|sample| sample.retained_bytes))?;

@@ -106,6 +106,7 @@ pub(super) struct Letters {
     /// One of them is poison: nothing later may overtake it.
     holds: bool,
     acknowledged: Vec<Ticket>,
+    counts: HashMap<ReasonClass, u64>,
     replay: Replay,
     task: Task,
     /// Why the table cannot be worked on.
@@ -215,6 +216,7 @@ impl Letters {
             unwritten: Vec::new(),
             holds: false,
             acknowledged: Vec::new(),
+            counts: HashMap::new(),
             replay: Replay::default(),
             task: Task::Idle(Instant::now()),
             trouble: None,
@@ -313,7 +315,18 @@ impl Letters {
         )
     }
 
+    /// Events and aggregates that are parked.
+    pub(super) fn parked(&self) -> (u64, u64) {
+        (self.parked.events, self.parked.keys.len() as u64)
+    }
+
+    /// How many events became dead letters since the last call, by reason.
+    pub(super) fn take_counts(&mut self) -> HashMap<ReasonClass, u64> {
+        std::mem::take(&mut self.counts)
+    }
+
     fn take(&mut self, ticket: Ticket, letter: DeadLetter) -> Result<(), Error> {
+        *self.counts.entry(letter.class).or_default() += 1;
         if let Some(key) = letter.park_key {
             self.parked.add(key);
             let (aggregates, events) = (self.parked.keys.len(), self.parked.events as usize);

@@ -423,6 +423,10 @@ impl Session<'_> {
         }
         now.timestamps_replaced += counters.timestamps_replaced - published.timestamps_replaced;
         published.timestamps_replaced = counters.timestamps_replaced;
+        now.parked = letters.as_ref().map(Letters::parked);
+        for (class, count) in letters.iter_mut().flat_map(Letters::take_counts) {
+            *now.dead_letters.entry(class.word()).or_default() += count;
+        }
         now.reason = match self.mode {
             Mode::Streaming => {
                 let trouble = letters.as_ref().and_then(Letters::trouble);
