@@ -41,12 +41,15 @@ pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<boo
             Err(Error::Kafka(kafka::Error::BatchRefused { .. })) => learnt.batches = BatchBytes::SINGLE,
             // Once more, up to the culprit: what precedes it in other partitions ended with the producer. Then it becomes a
             // dead letter, or ends the stream.
-            Err(Error::Kafka(ref error)) if Culprit::of(error).is_some_and(|new| learnt.is_new(&new)) => {
+            Err(Error::Kafka(ref error))
+                if !error.is_local() && Culprit::of(error).is_some_and(|new| learnt.is_new(&new)) =>
+            {
                 learnt.culprit = Culprit::of(error);
                 rejected = session.err();
                 status.enter(State::Connecting, rejected.as_ref().map(|error| Chain(error).to_string()));
                 continue;
             }
+            Err(Error::Replay { ref culprit }) => learnt.culprit = Some(culprit.clone()),
             Err(Error::Culprit) => return Err(rejected.unwrap_or(Error::Culprit)),
             Ok(_) | Err(_) => {}
         }
@@ -115,7 +118,7 @@ fn kind(error: &Error) -> ErrorKind {
         Error::Slot(error) => error.kind(),
         Error::Kafka(error) if error.is_permanent() => ErrorKind::Permanent,
         Error::Kafka(_) => ErrorKind::Transient,
-        Error::Forwarded { .. } | Error::Silence { .. } => ErrorKind::Transient,
+        Error::Forwarded { .. } | Error::Silence { .. } | Error::Replay { .. } => ErrorKind::Transient,
         Error::Pipeline(_) | Error::Poison { .. } | Error::Culprit | Error::SynchronousStandby { .. } => {
             ErrorKind::Permanent
         }

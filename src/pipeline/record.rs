@@ -67,6 +67,15 @@ impl<'a> Headers<'a> {
 }
 
 impl Record<'_> {
+    /// Most bytes that the record takes in a batch, uncompressed: what Kafka's limits are compared with.
+    pub fn size_in_batch(&self) -> usize {
+        // The batch's own head, and the lengths, offsets and times of one record; each header has two lengths.
+        const BATCH: usize = 61 + 6 * 5;
+        const HEADER: usize = 2 * 5;
+        let headers: usize = self.headers.iter().map(|(name, value)| HEADER + name.len() + value.len()).sum();
+        BATCH + self.key.map_or(0, <[u8]>::len) + self.value.map_or(0, <[u8]>::len) + headers
+    }
+
     /// Topic, key, value and headers, in bytes, and a little for each.
     pub(super) fn size(topic: &str, key: Option<&[u8]>, value: Option<&[u8]>, headers: &Headers<'_>) -> usize {
         const OVERHEAD: usize = 64;

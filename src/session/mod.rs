@@ -63,6 +63,9 @@ pub enum Error {
     /// What precedes it is delivered and confirmed.
     #[error("the event that Kafka rejected is reached again")]
     Culprit,
+    /// The next session puts it back.
+    #[error("the event at position {} was sent again and is refused again: {}", culprit.position, culprit.reason)]
+    Replay { culprit: Culprit },
     #[error(transparent)]
     Letters(#[from] letters::Error),
     #[error(transparent)]
@@ -167,7 +170,7 @@ pub async fn run(
     let start = log.start;
     // The slot is the lock: whoever streams from it may fence.
     let source = Source { system_identifier: &identity.system_identifier, timeline: identity.timeline };
-    let kafka = Kafka::new(config, learnt.batches, source)?;
+    let kafka = Kafka::new(config, learnt.batches, source, letters.is_some())?;
     let limits = Limits { records: config.in_flight_records, bytes: config.in_flight_bytes };
     let mut session = Session {
         config,
@@ -348,7 +351,9 @@ impl Session<'_> {
     /// Sends what was asked for again.
     fn replay(&mut self) -> Result<(), Error> {
         let Some(letters) = &mut self.letters else { return Ok(()) };
-        while !self.kafka.is_holding() && letters.send_next(|record| self.kafka.send(record))? {}
+        while !self.kafka.is_holding() && letters.send_next(|record| self.kafka.send(record))? {
+            set_aside(letters, &mut self.kafka)?;
+        }
         Ok(())
     }
 
@@ -366,6 +371,9 @@ impl Session<'_> {
             Some(letters) if !ticket.is_of_stream() => letters.replayed(ticket),
             _ => pipeline.acknowledge(ticket),
         })?;
+        if let Some(letters) = letters {
+            set_aside(letters, kafka)?;
+        }
         if let Some(stored) = kafka.take_opened() {
             let resume = Resume::new(stored, &self.log).map_err(pipeline::Error::from)?;
             if let Some(switch) = resume.cut_at() {
@@ -543,6 +551,7 @@ impl Session<'_> {
             // Such as a row that cannot be converted. The server takes no confirmation any more, but whoever skips what
             // it refuses skips what precedes it too, so that must have arrived.
             Error::Postgres(error) if error.kind() == ErrorKind::Permanent => 0,
+            Error::Replay { .. } => 0,
             Error::Letters(_) => 1,
             Error::Postgres(_)
             | Error::Slot(_)
@@ -614,17 +623,23 @@ fn deliver(
         Verdict::Park(key) => letters.park(record, key)?,
         Verdict::Send => match culprit.filter(|culprit| culprit.is_at(record.position)) {
             Some(culprit) => letters.refused(record, culprit)?,
-            None => match kafka.send(record) {
-                // The client's own limit: it was not sent, and nothing else is lost with it.
-                Err(error @ kafka::Error::Rejected { producer_ended: false, .. }) => {
-                    let culprit = Culprit::of(&error).expect("a rejected event is a culprit");
-                    letters.refused(record, &culprit)?;
-                }
-                sent => sent?,
-            },
+            None => {
+                kafka.send(record)?;
+                set_aside(letters, kafka)?;
+            }
         },
     }
     Ok(())
+}
+
+/// Makes a dead letter of a record that is refused.
+fn set_aside(letters: &mut Letters, kafka: &mut Kafka) -> Result<(), Error> {
+    let Some((record, error)) = kafka.take_refused() else { return Ok(()) };
+    let culprit = Culprit::of(&error).expect("a refused event is a culprit");
+    if !record.ticket.is_of_stream() {
+        return Err(Error::Replay { culprit });
+    }
+    Ok(record.lend(|record| letters.refused(record, &culprit))?)
 }
 
 /// Resolves when work on dead letters has ended or is due; never, where there are none. Cancel safe.

@@ -77,6 +77,11 @@ impl fmt::Display for Undelivered {
 }
 
 impl Error {
+    /// The record never got as far as Kafka, and nothing else is lost with it.
+    pub fn is_local(&self) -> bool {
+        matches!(self, Error::Rejected { producer_ended: false, .. })
+    }
+
     /// Whether a new session would meet the same end.
     pub fn is_permanent(&self) -> bool {
         match self {

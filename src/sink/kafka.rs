@@ -21,7 +21,7 @@ use super::{
     partitions::Partitions,
     positions::Positions,
     properties::{GAPLESS, admin_properties, principal, properties},
-    topics::Creator,
+    topics::{Preparation, Prepared},
     transaction::Transaction,
 };
 pub use super::{
@@ -42,9 +42,16 @@ pub struct Kafka {
     producer: Producer,
     ids: HashMap<String, TopicId>,
     topics: Vec<Topic>,
-    create: Option<Creator>,
+    properties: BTreeMap<String, String>,
+    prepare: Option<Preparation>,
+    batches: BatchBytes,
     /// A record that cannot be sent yet. Nothing is sent past it.
     held: Option<Held>,
+    /// A record that may be too large, under way with no other.
+    alone: Option<OwnedRecord>,
+    /// One that was refused, by this client or when it was alone: nothing else is lost with it.
+    refused: Option<(OwnedRecord, Error)>,
+    sets_aside: bool,
     /// Exactly once only.
     transaction: Option<Transaction>,
     rules: Rules,
@@ -88,6 +95,8 @@ pub struct Topic {
     /// When it last took a record, or was given the first one after a rest: how long its oldest may have waited.
     since: Instant,
     partitions: Partitions,
+    /// Most bytes of a batch, where that is known.
+    batch_bytes_max: Option<usize>,
 }
 
 impl Topic {
@@ -98,7 +107,8 @@ impl Topic {
 
 impl Kafka {
     /// A producer for what `source` streams. Exactly once, it holds what it is given until older ones are fenced.
-    pub fn new(config: &Config, batches: BatchBytes, source: Source<'_>) -> Result<Kafka, Error> {
+    /// `sets_aside`: a record that Kafka refuses is not the end, so that limits are worth knowing beforehand.
+    pub fn new(config: &Config, batches: BatchBytes, source: Source<'_>, sets_aside: bool) -> Result<Kafka, Error> {
         let mut properties = properties(config);
         properties.insert("batch.size".to_owned(), batches.0.to_string());
         let principal = principal(&config.kafka);
@@ -119,8 +129,14 @@ impl Kafka {
             producer,
             ids: HashMap::new(),
             topics: Vec::new(),
-            create: config.topics.create.then(|| Creator::new(config)),
+            properties,
+            // A transaction that is refused a record is given up whole, whoever is in it.
+            prepare: Preparation::new(config, sets_aside && transaction.is_none()),
+            batches,
             held: None,
+            alone: None,
+            refused: None,
+            sets_aside,
             transaction,
             rules: Rules {
                 principal,
@@ -137,15 +153,30 @@ impl Kafka {
     pub fn send(&mut self, record: &Record<'_>) -> Result<(), Error> {
         let topic = match self.ids.get(record.topic) {
             Some(topic) => *topic,
-            None => match &mut self.create {
-                Some(creator) => {
-                    let creation = creator.create(record.topic);
-                    self.held = Some(Held::Topic { record: OwnedRecord::new(record), creation });
+            None => match &mut self.prepare {
+                Some(preparation) => {
+                    let preparation = preparation.prepare(record.topic);
+                    self.held = Some(Held::Topic { record: OwnedRecord::new(record), preparation });
                     return Ok(());
                 }
                 None => self.open(record.topic),
             },
         };
+        if let Some(limit) = self.topics[topic.index()].batch_bytes_max {
+            let (batches_fit, fits) = (self.batches.0 <= limit, record.size_in_batch() <= limit);
+            if (!batches_fit || !fits) && self.waits() {
+                self.held = Some(Held::Rest { record: OwnedRecord::new(record) });
+                return Ok(());
+            }
+            if !batches_fit {
+                self.batches = BatchBytes(limit);
+                self.replace_producer()?;
+            }
+            if !fits {
+                self.alone = Some(OwnedRecord::new(record));
+                return self.produce(topic, record);
+            }
+        }
         match self.admit(topic, record.key) {
             true => self.produce(topic, record),
             false => {
@@ -157,7 +188,7 @@ impl Kafka {
 
     /// A record waits to be sent, or the transaction is about to change: nothing may be sent now.
     pub fn is_holding(&self) -> bool {
-        self.held.is_some() || self.transaction.as_ref().is_some_and(Transaction::is_busy)
+        self.held.is_some() || self.alone.is_some() || self.transaction.as_ref().is_some_and(Transaction::is_busy)
     }
 
     /// Exactly once: how far Kafka's records reach, once, as soon as it is known. Until it is taken nothing is sent.
@@ -222,11 +253,12 @@ impl Kafka {
         tokio::select! {
             ready = self.producer.ready() => Ok(ready?),
             advanced = advanced(&mut self.transaction) => advanced,
-            created = created(&mut self.held), if !self.transaction.as_ref().is_some_and(Transaction::is_busy) => {
+            prepared = prepared(&mut self.held), if !self.transaction.as_ref().is_some_and(Transaction::is_busy) => {
                 let held = self.held.take();
-                created?;
+                let prepared = prepared?;
                 let Some(Held::Topic { record, .. }) = held else { return Ok(()) };
-                self.open(&record.topic);
+                let topic = self.open(&record.topic);
+                self.topics[topic.index()].batch_bytes_max = prepared.batch_bytes_max;
                 record.lend(|record| self.send(record))
             }
             () = self.diagnosis.ready() => {
@@ -247,7 +279,7 @@ impl Kafka {
 
     /// Takes the reports that are there.
     pub fn poll(&mut self, mut acknowledge: impl FnMut(Ticket)) -> Result<(), Error> {
-        let Kafka { producer, topics, rules, last_error, transaction, .. } = self;
+        let Kafka { producer, topics, rules, last_error, transaction, alone, refused, .. } = self;
         let now = Instant::now();
         producer.poll(|event| match event {
             Event::Delivered(ticket, id, partition) => {
@@ -271,6 +303,13 @@ impl Kafka {
                 if let (Code::Fenced, Some(transaction)) = (failure.code, &transaction) {
                     let text = failure.text.to_owned();
                     return Err(transaction.failed(&TransactionError { code: Code::Fenced, text, retriable: false }));
+                }
+                if let (Some(_), None) = (&alone, &refused) {
+                    let error = rules.undelivered(&failure, Duration::ZERO);
+                    if matches!(error, Error::Rejected { .. }) {
+                        *refused = alone.take().map(|record| (record, error));
+                        return Ok(());
+                    }
                 }
                 let since = topics.iter().find(|topic| topic.name == failure.topic).map_or(now, |topic| topic.since);
                 Err(rules.undelivered(&failure, now - since))
@@ -302,7 +341,37 @@ impl Kafka {
             }
         })?;
         self.committed(acknowledge);
+        // The producer ended with it.
+        if self.refused.as_ref().is_some_and(|(_, error)| !error.is_local()) {
+            self.replace_producer()?;
+        }
+        if !self.waits() {
+            self.alone = None;
+        }
         self.release()
+    }
+
+    /// A record that is refused for good while everything else goes on. To be asked after each send and poll.
+    pub fn take_refused(&mut self) -> Option<(OwnedRecord, Error)> {
+        self.refused.take()
+    }
+
+    fn waits(&self) -> bool {
+        self.topics.iter().any(Topic::waits)
+    }
+
+    /// Another producer for the same topics, while nothing is under way.
+    fn replace_producer(&mut self) -> Result<(), Error> {
+        self.properties.insert("batch.size".to_owned(), self.batches.0.to_string());
+        let properties = self.properties.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        self.producer = Producer::new(properties)?;
+        for topic in &mut self.topics {
+            // In the same order, so that they keep their ids.
+            self.producer.topic(&topic.name);
+            topic.partitions = Partitions::default();
+            topic.sent = topic.taken;
+        }
+        Ok(())
     }
 
     /// Takes what the last Kafka transaction made final.
@@ -322,6 +391,7 @@ impl Kafka {
             Some(Held::Partition { record, topic }) if self.admit(topic, record.key.as_deref()) => {
                 record.lend(|record| self.produce(topic, record))
             }
+            Some(Held::Rest { record }) if !self.waits() => record.lend(|record| self.send(record)),
             held => {
                 self.held = held;
                 Ok(())
@@ -343,7 +413,15 @@ impl Kafka {
         let id = self.producer.topic(name);
         self.ids.insert(name.to_owned(), id);
         let (name, since) = (name.to_owned(), Instant::now());
-        self.topics.push(Topic { name, delivered: 0, taken: 0, sent: 0, since, partitions: Partitions::default() });
+        self.topics.push(Topic {
+            name,
+            delivered: 0,
+            taken: 0,
+            sent: 0,
+            since,
+            partitions: Partitions::default(),
+            batch_bytes_max: None,
+        });
         id
     }
 
@@ -371,7 +449,14 @@ impl Kafka {
         if let Some(transaction) = &mut self.transaction {
             transaction.begin()?;
         }
-        self.hand_over(id, record)?;
+        match self.hand_over(id, record) {
+            Err(error) if self.sets_aside && error.is_local() => {
+                self.alone = None;
+                self.refused = Some((OwnedRecord::new(record), error));
+                return Ok(());
+            }
+            handed => handed?,
+        }
         if let Some(transaction) = &mut self.transaction {
             transaction.add(record);
         }
@@ -432,17 +517,19 @@ async fn advanced(transaction: &mut Option<Transaction>) -> Result<(), Error> {
 /// A record, and what it waits for.
 #[derive(Debug)]
 enum Held {
-    /// Its topic is being created.
-    Topic { record: OwnedRecord, creation: JoinHandle<Result<(), Error>> },
+    /// Its topic is being prepared.
+    Topic { record: OwnedRecord, preparation: JoinHandle<Result<Prepared, Error>> },
+    /// Everything under way is to be answered first.
+    Rest { record: OwnedRecord },
     /// The first record of its partition is under way: see [`Partitions`].
     Partition { record: OwnedRecord, topic: TopicId },
 }
 
-/// Resolves when the topic that the held record waits for exists; never, when none waits for that. Cancel safe.
-async fn created(held: &mut Option<Held>) -> Result<(), Error> {
+/// Resolves when the topic that the held record waits for is prepared; never, when none waits for that. Cancel safe.
+async fn prepared(held: &mut Option<Held>) -> Result<Prepared, Error> {
     match held {
-        Some(Held::Topic { creation, .. }) => creation.await.expect("creating a topic does not panic"),
-        Some(Held::Partition { .. }) | None => std::future::pending().await,
+        Some(Held::Topic { preparation, .. }) => preparation.await.expect("preparing a topic does not panic"),
+        Some(Held::Partition { .. } | Held::Rest { .. }) | None => std::future::pending().await,
     }
 }
 

@@ -4,7 +4,7 @@ mod diagnosis;
 mod error;
 pub mod kafka;
 mod librdkafka;
-mod owned;
+pub mod owned;
 mod partitions;
 mod positions;
 pub(crate) mod properties;

@@ -4,8 +4,8 @@ use crate::pipeline::{Headers, Position, Record, Ticket, outbox::TableName};
 
 /// A record that outlives its frame.
 #[derive(Debug)]
-pub(super) struct OwnedRecord {
-    ticket: Ticket,
+pub struct OwnedRecord {
+    pub ticket: Ticket,
     position: Position,
     xid: u32,
     table: TableName,
@@ -31,7 +31,7 @@ impl OwnedRecord {
         }
     }
 
-    pub(super) fn lend<T>(&self, to: impl FnOnce(&Record<'_>) -> T) -> T {
+    pub fn lend<T>(&self, to: impl FnOnce(&Record<'_>) -> T) -> T {
         to(&Record {
             ticket: self.ticket,
             position: self.position,

@@ -1,4 +1,4 @@
-//! Creation of missing topics.
+//! What is asked of a topic before the first record to it: that it exists, and what it takes.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +9,7 @@ use std::{
 
 use rdkafka::{
     ClientConfig,
-    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
+    admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication},
     client::DefaultClientContext,
     error::{KafkaError, RDKafkaErrorCode as Code},
 };
@@ -24,10 +24,15 @@ use crate::config::{Config, Topics};
 /// Between two attempts to create a topic for which there are too few brokers.
 const BROKERS_PAUSE: Duration = Duration::from_millis(500);
 
-/// Creates topics, each before the first record to it (`topics.create`).
-pub(super) struct Creator {
+/// How long the cluster may take to tell a topic's limit; then it is not known.
+const LIMIT_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Prepares topics, each before the first record to it.
+pub(super) struct Preparation {
     properties: BTreeMap<String, String>,
     topics: Topics,
+    /// Whether the topics' limits are wanted.
+    limits: bool,
     /// `route.unknown_topic_timeout`.
     patience: Duration,
     principal: String,
@@ -35,21 +40,30 @@ pub(super) struct Creator {
     admin: Option<Arc<AdminClient<DefaultClientContext>>>,
 }
 
-impl fmt::Debug for Creator {
+impl fmt::Debug for Preparation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Creator").field("topics", &self.topics).finish_non_exhaustive()
+        f.debug_struct("Preparation").field("topics", &self.topics).finish_non_exhaustive()
     }
 }
 
-impl Creator {
-    pub(super) fn new(config: &Config) -> Creator {
-        Creator {
+/// What is known of a topic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Prepared {
+    /// `max.message.bytes`: most bytes of a batch. None: not told, such as for want of DESCRIBE_CONFIGS.
+    pub(super) batch_bytes_max: Option<usize>,
+}
+
+impl Preparation {
+    /// None: nothing is to be asked.
+    pub(super) fn new(config: &Config, limits: bool) -> Option<Preparation> {
+        (config.topics.create || limits).then(|| Preparation {
+            limits,
             properties: admin_properties(config),
             topics: config.topics,
             patience: config.unknown_topic_timeout,
             principal: principal(&config.kafka),
             admin: None,
-        }
+        })
     }
 
     fn admin(&mut self) -> Result<Arc<AdminClient<DefaultClientContext>>, KafkaError> {
@@ -61,8 +75,23 @@ impl Creator {
         Ok(Arc::clone(self.admin.insert(Arc::new(config.create()?))))
     }
 
-    /// Resolves when the topic exists.
-    pub(super) fn create(&mut self, name: &str) -> JoinHandle<Result<(), Error>> {
+    /// Resolves when the topic exists, where it is to be created (`topics.create`), and its limit is known or cannot be.
+    pub(super) fn prepare(&mut self, name: &str) -> JoinHandle<Result<Prepared, Error>> {
+        let (admin, limits, name) = (self.admin(), self.limits, name.to_owned());
+        let created = self.topics.create.then(|| self.create(&name));
+        tokio::spawn(async move {
+            if let Some(created) = created {
+                created.await.expect("creating a topic does not panic")?;
+            }
+            let batch_bytes_max = match admin {
+                Ok(admin) if limits => batch_bytes_max(&admin, &name).await,
+                Ok(_) | Err(_) => None,
+            };
+            Ok(Prepared { batch_bytes_max })
+        })
+    }
+
+    fn create(&mut self, name: &str) -> JoinHandle<Result<(), Error>> {
         let (admin, topics, patience) = (self.admin(), self.topics, self.patience);
         let principal = self.principal.clone();
         let name = name.to_owned();
@@ -114,5 +143,18 @@ impl Creator {
                 }
             }
         })
+    }
+}
+
+async fn batch_bytes_max(admin: &AdminClient<DefaultClientContext>, topic: &str) -> Option<usize> {
+    let options = AdminOptions::new().request_timeout(Some(LIMIT_PATIENCE));
+    let described = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await.ok()?;
+    let resource = described.into_iter().next()?;
+    match resource {
+        Ok(resource) => resource.get("max.message.bytes")?.value.as_deref()?.parse().ok(),
+        Err(code) => {
+            tracing::debug!(topic, %code, "the topic's limit is not known");
+            None
+        }
     }
 }

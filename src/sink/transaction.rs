@@ -131,6 +131,9 @@ impl Transaction {
     /// Takes a record that was sent.
     pub(super) fn add(&mut self, record: &Record<'_>) {
         let Phase::Open(batch) = &mut self.phase else { panic!("a record while the transaction closes") };
+        if batch.tickets.is_empty() {
+            batch.begun = Instant::now();
+        }
         batch.tickets.push(record.ticket);
         batch.unanswered += 1;
         if record.ticket.is_of_stream() {
@@ -150,8 +153,8 @@ impl Transaction {
     /// When the open transaction is to end, between two of PostgreSQL's.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match &self.phase {
-            Phase::Open(batch) => Some(batch.begun + self.interval),
-            Phase::Opening(_) | Phase::Closed | Phase::Closing(_) | Phase::Committing(..) => None,
+            Phase::Open(batch) if !batch.tickets.is_empty() => Some(batch.begun + self.interval),
+            Phase::Open(_) | Phase::Opening(_) | Phase::Closed | Phase::Closing(_) | Phase::Committing(..) => None,
         }
     }
 
@@ -165,7 +168,7 @@ impl Transaction {
             Cut::Between => large || over,
             Cut::Now => true,
         };
-        if !due {
+        if !due || batch.tickets.is_empty() {
             return None;
         }
         let Phase::Open(mut batch) = std::mem::replace(&mut self.phase, Phase::Closed) else { return None };

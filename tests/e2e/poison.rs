@@ -71,6 +71,7 @@ fn one_oversize_event_is_parked_and_its_neighbours_are_delivered() {
         sent.extend((20..40).map(small));
         let records = streamed(&outbox, &more, &[&topic]);
         assert_eq!(ids(&records).into_iter().collect::<BTreeSet<_>>(), sent.iter().map(String::as_str).collect());
+        assert_eq!(records.len(), sent.len(), "none is sent twice");
         let parked = [letter("parked", "too_large", &culprit), letter("parked", "parked", &behind)];
         assert_eq!(letters(&outbox), parked, "{compression}");
 
@@ -97,6 +98,21 @@ fn one_oversize_event_is_parked_and_its_neighbours_are_delivered() {
         assert!(of_culprit[0].header("position") < of_culprit[1].header("position"));
         assert_eq!(walpost.terminate(WITHIN), 0);
     }
+}
+
+#[test]
+fn small_events_that_are_too_large_together_go_in_batches_that_fit() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = with_letters(&database);
+    let (kafka, topic) = (Kafka::shared(), outbox.topic("bulk"));
+    kafka.create_topic(&topic, 2, &[("max.message.bytes", "20000")]);
+    outbox.writer().bulk(Bulk { transactions: 10, rows: 200, aggregates: 7, padding: 300 });
+    let walpost = Walpost::start(&quick(&outbox, ""));
+    outbox.delivered(kafka, &["bulk"], WITHIN).assert_exactly_once();
+    outbox.drained(WITHIN);
+    assert_eq!(walpost.log().matches("streaming slot").count(), 1, "no batch was refused");
+    assert_eq!(letters(&outbox).len(), 0);
+    assert_eq!(walpost.terminate(WITHIN), 0);
 }
 
 #[test]
@@ -153,6 +169,29 @@ fn a_dead_letter_alone_lets_its_aggregate_go_on() {
     let more = "on_poison = 'dead_letter'\n";
     assert_eq!(ids(&streamed(&outbox, more, &[&topic])), [&next]);
     assert_eq!(letters(&outbox), [letter("dead", "too_large", &large)]);
+}
+
+#[test]
+fn a_replay_that_is_refused_again_waits_again_with_its_new_reason() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = with_letters(&database);
+    let (kafka, topic) = (Kafka::shared(), outbox.topic("t"));
+    kafka.create_topic(&topic, 1, &[("max.message.bytes", "100000")]);
+    let by_topic = insert(&outbox, "t", "a", "to_jsonb(repeat('x', 200000))");
+    let by_client = insert(&outbox, "t", "b", "to_jsonb(repeat('x', 1500000))");
+    let walpost = Walpost::start(&quick(&outbox, ""));
+    outbox.drained(WITHIN);
+    command(&outbox, &["replay", "--all"]);
+    let session = database.session();
+    eventually(WITHIN, "both were tried again", || {
+        let tried = "SELECT count(*) FROM walpost.dead_letter WHERE attempts = 2 AND replay_requested_at IS NULL";
+        (session.get::<u64>(tried) == 2).then_some(())
+    });
+    assert_eq!(letters(&outbox), [&by_topic, &by_client].map(|id| letter("parked", "too_large", id)));
+    let free = insert(&outbox, "t", "c", "'1'");
+    outbox.drained(WITHIN);
+    assert_eq!(ids(&all(&[&topic])), [&free]);
+    assert_eq!(walpost.terminate(WITHIN), 0);
 }
 
 #[test]
