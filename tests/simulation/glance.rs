@@ -3,7 +3,7 @@
 /// What kind of frame it is, and the position that it ends at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    Begin,
+    Begin { commit_lsn: u64 },
     Commit { end_lsn: u64 },
     Keepalive { wal_end: u64, asks: bool },
     Other,
@@ -15,7 +15,7 @@ const MESSAGE: usize = 25;
 pub(crate) fn frame(frame: &[u8]) -> Seen {
     match (frame[0], frame.get(MESSAGE)) {
         (b'k', _) => Seen::Keepalive { wal_end: position(&frame[1..9]), asks: frame[17] == 1 },
-        (b'w', Some(b'B')) => Seen::Begin,
+        (b'w', Some(b'B')) => Seen::Begin { commit_lsn: position(&frame[MESSAGE + 1..MESSAGE + 9]) },
         (b'w', Some(b'C')) => Seen::Commit { end_lsn: position(&frame[MESSAGE + 10..MESSAGE + 18]) },
         _ => Seen::Other,
     }

@@ -9,6 +9,7 @@
 //!
 //! The oracle is tested too: every saboteur of [`sabotage`] must be caught within the default seeds.
 
+mod broker;
 mod catalog;
 #[path = "../support/encode.rs"]
 mod encode;
@@ -22,6 +23,7 @@ mod random;
 mod relay;
 mod sabotage;
 mod story;
+mod transaction;
 mod walsender;
 mod world;
 
@@ -57,10 +59,16 @@ fn every_promise_holds_on_every_seed() {
     let mut events = 0;
     let mut with_faults = 0;
     let mut duplicates = 0;
+    let mut exactly_once = 0;
+    let (mut halted, mut refused, mut phantoms) = (0, 0, 0);
     let mut peaks = Peaks::default();
     for seed in 0..seeds {
         match world::run(seed, None, &mut Story::silent()) {
             Ok(summary) => {
+                exactly_once += u64::from(summary.exactly_once);
+                halted += u64::from(summary.halted);
+                refused += summary.refused;
+                phantoms += summary.phantoms;
                 events += summary.events;
                 with_faults += u64::from(summary.faults > 0);
                 duplicates += summary.duplicates;
@@ -70,8 +78,12 @@ fn every_promise_holds_on_every_seed() {
         }
     }
     println!("{seeds} seeds, {with_faults} with faults: {events} events, {duplicates} duplicates; {peaks}");
+    println!("{exactly_once} exactly once: {halted} halted, {phantoms} phantoms, {refused} refusals");
     assert!(events as u64 > seeds * 10 && with_faults > seeds / 4, "the weather is too mild to prove anything");
-    assert!(with_faults < seeds * 3 / 4 && duplicates > 0, "runs with and without faults are both needed");
+    assert!(with_faults < seeds * 9 / 10 && duplicates > 0, "runs with and without faults are both needed");
+    assert!(exactly_once > seeds / 3 && exactly_once < seeds * 2 / 3, "both ways of delivery are needed");
+    assert!(halted > 0 && halted < exactly_once / 4, "copies of the server must halt some runs, and few");
+    assert!(phantoms > 0 && refused > 0, "phantom positions and refused producers are needed");
 }
 
 /// The saboteur is caught by the promise that it breaks.
@@ -161,4 +173,39 @@ fn silence_while_blocked_is_caught() {
 #[test]
 fn ignoring_a_request_for_a_reply_is_caught() {
     caught(Sabotage::IgnoresRequestsForReplies, Promise::G6);
+}
+
+#[test]
+fn acknowledging_before_the_commit_is_caught() {
+    caught(Sabotage::AcknowledgesBeforeTheCommit, Promise::G1);
+}
+
+#[test]
+fn forgetting_to_skip_is_caught() {
+    caught(Sabotage::ForgetsToSkip, Promise::G3);
+}
+
+#[test]
+fn skipping_one_too_many_is_caught() {
+    caught(Sabotage::SkipsOneTooMany, Promise::G1);
+}
+
+#[test]
+fn storing_the_position_before_the_commit_is_caught() {
+    caught(Sabotage::StoresBeforeTheCommit, Promise::G1);
+}
+
+#[test]
+fn storing_the_position_after_the_commit_is_caught() {
+    caught(Sabotage::StoresAfterTheCommit, Promise::G3);
+}
+
+#[test]
+fn confirming_before_the_stored_position_is_met_is_caught() {
+    caught(Sabotage::ConfirmsWhatItSkips, Promise::G1);
+}
+
+#[test]
+fn reading_the_position_before_fencing_is_caught() {
+    caught(Sabotage::ReadsBeforeItFences, Promise::G3);
 }

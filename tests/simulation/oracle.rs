@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use walpost::pipeline::{Limits, Ticket};
+use walpost::pipeline::{Limits, Ticket, resume::Stored};
 
 use crate::{
     catalog::{Event, Expected, Shape},
@@ -24,7 +24,7 @@ pub(crate) enum Promise {
     G1,
     /// Order of first occurrences within topic and key.
     G2,
-    /// No duplicate without a fault.
+    /// No duplicate without a fault; exactly once, none at all.
     G3,
     /// What is in flight is bounded.
     G4,
@@ -71,7 +71,10 @@ struct Fate {
     place: usize,
     position: String,
     timestamp_ms: i64,
+    /// A consumer can read it: exactly once, its Kafka transaction is committed.
     written: bool,
+    /// The server that had it was replaced by an older copy.
+    gone: bool,
     /// Number of faults that had happened when it was last sent.
     sent_after_faults: Option<usize>,
 }
@@ -90,6 +93,19 @@ struct Session {
     reported_at: Duration,
     reply_due: bool,
     in_flight: BTreeMap<Ticket, usize>,
+    awaits: Awaits,
+}
+
+/// What has to come before anything is confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaits {
+    Nothing,
+    /// The transaction that commits there holds the stored event.
+    Transaction(u64),
+    /// It is being read.
+    ItsEnd,
+    /// The stored event is not of this log: an error.
+    InVain,
 }
 
 /// Highest values seen, for the curious.
@@ -119,6 +135,7 @@ impl fmt::Display for Peaks {
 
 pub(crate) struct Oracle {
     limits: Limits,
+    exactly_once: bool,
     fates: HashMap<usize, Fate>,
     committed: usize,
     /// Transactions in commit order: start and end of the commit record, events.
@@ -129,13 +146,16 @@ pub(crate) struct Oracle {
     session: Option<Session>,
     faults: usize,
     pub(crate) duplicates: usize,
+    /// Stored positions that happened to a server that is gone.
+    pub(crate) phantoms: usize,
     pub(crate) peaks: Peaks,
 }
 
 impl Oracle {
-    pub(crate) fn new(limits: Limits) -> Oracle {
+    pub(crate) fn new(limits: Limits, exactly_once: bool) -> Oracle {
         Oracle {
             limits,
+            exactly_once,
             fates: HashMap::new(),
             committed: 0,
             transactions: Vec::new(),
@@ -144,6 +164,7 @@ impl Oracle {
             session: None,
             faults: 0,
             duplicates: 0,
+            phantoms: 0,
             peaks: Peaks::default(),
         }
     }
@@ -172,6 +193,7 @@ impl Oracle {
                 position: format!("{:016X}-{ordinal:08X}", transaction.commit_lsn),
                 timestamp_ms: (transaction.commit_time + PG_EPOCH_UNIX_US).div_euclid(1000),
                 written: false,
+                gone: false,
                 sent_after_faults: None,
             };
             self.fates.insert(*number, fate);
@@ -190,7 +212,39 @@ impl Oracle {
             reported_at: now,
             reply_due: false,
             in_flight: BTreeMap::new(),
+            awaits: Awaits::Nothing,
         });
+    }
+
+    /// The driver read the stored position.
+    pub(crate) fn resumed(&mut self, stored: Option<&Stored>, postgres: &Postgres) {
+        let Some(stored) = stored else { return };
+        let session = self.session();
+        let commit_lsn = stored.position.commit_lsn.0;
+        let is_beyond = postgres.left(stored.timeline).is_some_and(|switch| commit_lsn >= switch);
+        session.awaits = match postgres.comes_from(stored.timeline) {
+            false => Awaits::InVain,
+            true if is_beyond || commit_lsn < session.reported => Awaits::Nothing,
+            true if postgres.holds(stored) => Awaits::Transaction(commit_lsn),
+            true => Awaits::InVain,
+        };
+        self.phantoms += usize::from(is_beyond);
+    }
+
+    /// The driver refused to go on, because the stored position does not belong to the log.
+    pub(crate) fn refused(&mut self, why: &dyn fmt::Display) -> Verdict {
+        let awaits = self.session().awaits;
+        demand!(awaits == Awaits::InVain, G7, "the stream is refused where {awaits:?} is awaited: {why}");
+        Ok(())
+    }
+
+    /// An older copy took the server's place: what it does not have need not come any more.
+    pub(crate) fn restored(&mut self, branches_at: u64) {
+        let kept = self.transactions.partition_point(|(commit_lsn, ..)| *commit_lsn < branches_at);
+        for event in self.transactions.drain(kept..).flat_map(|(.., events)| events) {
+            self.fates.get_mut(&event).expect("it was committed").gone = true;
+        }
+        self.delivered = self.delivered.min(kept);
     }
 
     pub(crate) fn session_ended(&mut self) {
@@ -210,11 +264,19 @@ impl Oracle {
     pub(crate) fn read(&mut self, frame: &[u8]) {
         let session = self.session();
         match glance::frame(frame) {
-            Seen::Begin => session.open = Some(BTreeSet::new()),
+            Seen::Begin { commit_lsn } => {
+                session.open = Some(BTreeSet::new());
+                if session.awaits == Awaits::Transaction(commit_lsn) {
+                    session.awaits = Awaits::ItsEnd;
+                }
+            }
             Seen::Commit { end_lsn } => {
                 session.legal.insert(end_lsn);
                 let records = session.open.take().expect("the model sends begin before commit");
                 session.ended.push_back((end_lsn, records));
+                if let Awaits::ItsEnd = session.awaits {
+                    session.awaits = Awaits::Nothing;
+                }
                 session.advance();
             }
             Seen::Keepalive { wal_end, asks } => {
@@ -276,6 +338,7 @@ impl Oracle {
         let event = record.event.expect("checked when it was sent");
         let fate = self.fates.get_mut(&event).expect("checked when it was sent");
         if fate.written {
+            demand!(!self.exactly_once, G3, "event {event} comes twice");
             self.duplicates += 1;
             return Ok(());
         }
@@ -299,9 +362,9 @@ impl Oracle {
         }
         let session = self.session.as_mut().expect("the driver reports only in a session");
         demand!(session.legal.contains(&position), G1, "{} is no position that may be confirmed", At(position));
-        let confirmable = session.confirmable;
-        demand!(position <= confirmable, G1, "{} is confirmed where {} is right", At(position), At(confirmable));
-        demand!(position >= confirmable, G5, "{} is confirmed where {} is right", At(position), At(confirmable));
+        let (low, high) = session.confirmable();
+        demand!(position <= high, G1, "{} is confirmed where {} is right", At(position), At(high));
+        demand!(position >= low, G5, "{} is confirmed where {} is right", At(position), At(low));
         demand!(position >= session.reported, G1, "{} is confirmed after {}", At(position), At(session.reported));
         session.reported = position;
         session.reported_at = now;
@@ -315,7 +378,7 @@ impl Oracle {
         let silence = now - session.reported_at;
         demand!(!session.reply_due, G6, "the server asked for a status and got none");
         demand!(silence < STATUS_INTERVAL, G6, "no status for {silence:?}");
-        let moved = session.confirmable > session.reported;
+        let moved = session.confirmable().0 > session.reported;
         demand!(
             !moved || silence < CONFIRM_INTERVAL,
             G6,
@@ -326,12 +389,12 @@ impl Oracle {
 
     /// Every committed event is in Kafka.
     pub(crate) fn everything_is_delivered(&self) -> bool {
-        self.fates.values().all(|fate| fate.written)
+        self.fates.values().all(|fate| fate.written || fate.gone)
     }
 
     /// The end: nothing is missing, nothing more was sent than a fault excuses, and the slot is where the server is.
     pub(crate) fn finish(&self, postgres: &Postgres, wal_end: u64) -> Verdict {
-        let missing = self.fates.iter().filter(|(_, fate)| !fate.written).map(|(event, _)| event).min();
+        let missing = self.fates.iter().filter(|(_, fate)| !fate.written && !fate.gone).map(|(event, _)| event).min();
         demand!(missing.is_none(), G7, "event {missing:?} never came to Kafka");
         demand!(self.faults > 0 || self.duplicates == 0, G3, "{} duplicates without a fault", self.duplicates);
         let slot = postgres.slot.confirmed;
@@ -341,6 +404,15 @@ impl Oracle {
 }
 
 impl Session {
+    /// The least and the most that is right. The stored event is met somewhere in its transaction.
+    fn confirmable(&self) -> (u64, u64) {
+        match self.awaits {
+            Awaits::Nothing => (self.confirmable, self.confirmable),
+            Awaits::ItsEnd => (self.reported, self.confirmable),
+            Awaits::Transaction(_) | Awaits::InVain => (self.reported, self.reported),
+        }
+    }
+
     fn advance(&mut self) {
         while let Some((end_lsn, records)) = self.ended.front()
             && records.is_empty()

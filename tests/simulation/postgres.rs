@@ -6,10 +6,16 @@
 
 use std::rc::Rc;
 
+use walpost::pipeline::{
+    Lsn,
+    resume::{Log, Stored},
+};
+
 use crate::{
     catalog::{self, Event, OUTBOXES, Shape, TABLES},
     encode,
     random::Random,
+    relay::event_of,
     story::{At, Story},
 };
 
@@ -90,6 +96,20 @@ pub(crate) struct Postgres {
     last_xid: u32,
     /// Different keys of events.
     keys: usize,
+    timeline: u32,
+    /// The timelines before this one, each with the position at which it was left.
+    history: Vec<(u32, Lsn)>,
+    last_timeline: u32,
+    copy: Option<Copy>,
+}
+
+/// What somebody kept of the server: a base backup, a copy of its storage, or a standby.
+struct Copy {
+    wal: u64,
+    entries: usize,
+    slot: Slot,
+    timeline: u32,
+    history: Vec<(u32, Lsn)>,
 }
 
 const SESSIONS_MAX: usize = 4;
@@ -108,6 +128,10 @@ impl Postgres {
             open: Vec::new(),
             last_xid: 700,
             keys,
+            timeline: 1,
+            history: Vec::new(),
+            last_timeline: 1,
+            copy: None,
         }
     }
 
@@ -235,5 +259,58 @@ impl Postgres {
         self.open.clear();
         self.slot.confirmed = self.slot.durable;
         story.tell("server", || format!("crashes; the slot is at {}", At(self.slot.confirmed)));
+    }
+
+    pub(crate) fn copy(&mut self, story: &mut Story) {
+        story.tell("server", || format!("is copied at {}", At(self.wal)));
+        let (timeline, history) = (self.timeline, self.history.clone());
+        self.copy = Some(Copy { wal: self.wal, entries: self.log.len(), slot: self.slot, timeline, history });
+    }
+
+    /// The copy takes the server's place: under a timeline of its own if it is promoted, else as if nothing had been.
+    /// Gives the position from which on the log is another one; none without a copy.
+    pub(crate) fn restore(&mut self, promoted: bool, story: &mut Story) -> Option<u64> {
+        let Copy { wal, entries, slot, timeline, history } = self.copy.as_ref()?;
+        (self.wal, self.slot, self.timeline, self.history) = (*wal, *slot, *timeline, history.clone());
+        let branches_at = self.wal;
+        self.log.truncate(*entries);
+        self.open.clear();
+        if promoted {
+            self.history.push((self.timeline, Lsn(self.wal)));
+            self.last_timeline += 1;
+            self.timeline = self.last_timeline;
+            self.write(4);
+        }
+        story.tell("server", || format!("is a copy from {} on timeline {}", At(branches_at), self.timeline));
+        Some(branches_at)
+    }
+
+    /// The log as a session finds it that starts at the slot's position.
+    pub(crate) fn log(&self) -> Log {
+        let (start, end) = (Lsn(self.slot.confirmed), Lsn(self.wal));
+        Log { timeline: self.timeline, history: self.history.clone(), start, end }
+    }
+
+    /// Where the log left that timeline, if it once was on it and is on another.
+    pub(crate) fn left(&self, timeline: u32) -> Option<u64> {
+        self.history.iter().find(|(left, _)| *left == timeline).map(|(_, at)| at.0)
+    }
+
+    /// Whether the log is that of the timeline, up to its end or a switch.
+    pub(crate) fn comes_from(&self, timeline: u32) -> bool {
+        self.timeline == timeline || self.left(timeline).is_some()
+    }
+
+    /// Whether the log has the event at the position.
+    pub(crate) fn holds(&self, stored: &Stored) -> bool {
+        let Stored { position, event_id, .. } = stored;
+        let entry = self.log.iter().find_map(|entry| match entry {
+            Entry::Transaction(transaction) if transaction.commit_lsn == position.commit_lsn.0 => Some(transaction),
+            Entry::Transaction(_) | Entry::Message { .. } => None,
+        });
+        let event_at = |transaction: &Transaction| {
+            transaction.changes.iter().filter_map(|change| change.event).nth(position.ordinal as usize)
+        };
+        entry.and_then(event_at).is_some_and(|event| event_of(event_id) == Some(event))
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     relay::Outgoing,
 };
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) enum Sabotage {
     /// Acknowledges a record when it is handed to the producer.
     AcknowledgesOnReceipt,
@@ -39,6 +39,27 @@ pub(crate) enum Sabotage {
     IgnoresKeepalives,
     /// Starts from the last commit that it read, not from the slot's position.
     ResumesFromWhatItRead,
+    /// Exactly once: acknowledges what is written in a Kafka transaction that is not committed.
+    AcknowledgesBeforeTheCommit,
+    /// Exactly once: sends again what Kafka has.
+    ForgetsToSkip,
+    /// Exactly once: passes over the event after the stored one too.
+    SkipsOneTooMany,
+    /// Exactly once: stores the position beside the Kafka transaction, before that commits.
+    StoresBeforeTheCommit,
+    /// Exactly once: stores the position beside the Kafka transaction, after that is committed.
+    StoresAfterTheCommit,
+    /// Exactly once: confirms what it passes over before the stored position is met.
+    ConfirmsWhatItSkips,
+    /// Exactly once: reads the position while an older producer can still move it.
+    ReadsBeforeItFences,
+}
+
+impl Sabotage {
+    /// Whether it needs Kafka transactions to do its harm.
+    pub(crate) fn is_of_exactly_once(self) -> bool {
+        self >= Sabotage::AcknowledgesBeforeTheCommit
+    }
 }
 
 /// A saboteur at work, with what it keeps in mind.
@@ -47,11 +68,18 @@ pub(crate) struct Saboteur {
     pub(crate) kind: Sabotage,
     held: Option<Outgoing>,
     trusted: u64,
+    /// The stored position was waited for.
+    waited: bool,
 }
 
 impl Saboteur {
     pub(crate) fn new(kind: Sabotage) -> Saboteur {
-        Saboteur { kind, held: None, trusted: 0 }
+        Saboteur { kind, held: None, trusted: 0, waited: false }
+    }
+
+    /// The stored position has to be met.
+    pub(crate) fn waits(&mut self) {
+        self.waited = true;
     }
 
     /// What becomes of a record on its way to the producer.
@@ -60,7 +88,8 @@ impl Saboteur {
         if self.kind == Sabotage::AcknowledgesOnReceipt {
             pipeline.acknowledge(record.ticket);
         }
-        if self.kind == Sabotage::SkipsRecords && now_and_then {
+        let one_too_many = self.kind == Sabotage::SkipsOneTooMany && std::mem::take(&mut self.waited);
+        if one_too_many || (self.kind == Sabotage::SkipsRecords && now_and_then) {
             pipeline.acknowledge(record.ticket);
             return Vec::new();
         }
@@ -89,15 +118,16 @@ impl Saboteur {
         match glance::frame(frame) {
             Seen::Keepalive { wal_end, .. } if trusts_keepalives => self.trusted = wal_end,
             Seen::Commit { end_lsn } if self.kind == Sabotage::ConfirmsWhatItRead => self.trusted = end_lsn,
-            Seen::Begin | Seen::Commit { .. } | Seen::Keepalive { .. } | Seen::Other => {}
+            Seen::Begin { .. } | Seen::Commit { .. } | Seen::Keepalive { .. } | Seen::Other => {}
         }
     }
 
     /// The position that it takes for confirmed.
-    pub(crate) fn confirmed(&self, confirmed: Lsn) -> Lsn {
-        match self.kind == Sabotage::ConfirmsPlusOne {
-            true => Lsn(confirmed.0 + 1),
-            false => confirmed.max(Lsn(self.trusted)),
+    pub(crate) fn confirmed(&self, pipeline: &Pipeline) -> Lsn {
+        match self.kind {
+            Sabotage::ConfirmsPlusOne => Lsn(pipeline.confirmed().0 + 1),
+            Sabotage::ConfirmsWhatItSkips => pipeline.ledger().confirmed(),
+            _ => pipeline.confirmed().max(Lsn(self.trusted)),
         }
     }
 }

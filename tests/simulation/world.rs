@@ -2,9 +2,13 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use walpost::pipeline::Limits;
+use walpost::pipeline::{
+    self, Limits,
+    resume::{Log, Mismatch},
+};
 
 use crate::{
+    broker::Broker,
     glance::{self, Seen, asks, confirmed_by},
     kafka::Kafka,
     oracle::{Oracle, Peaks, Promise, Verdict, Violation, violation},
@@ -13,6 +17,7 @@ use crate::{
     relay::{CONFIRM_INTERVAL, Relay, STATUS_INTERVAL},
     sabotage::Sabotage,
     story::{At, Story},
+    transaction::{Cuts, Transaction},
     walsender::Walsender,
 };
 
@@ -37,9 +42,14 @@ enum Act {
     RelayIsKilled,
     RelayStops,
     ServerCrashes,
+    /// These only where Kafka transactions are in use.
+    RelayFreezes,
+    ZombieMoves,
+    ServerIsCopied,
+    CopyTakesOver,
 }
 
-const ACTS: [Act; 14] = [
+const ACTS: [Act; 18] = [
     Act::Statement,
     Act::OtherTraffic,
     Act::Emit,
@@ -54,6 +64,10 @@ const ACTS: [Act; 14] = [
     Act::RelayIsKilled,
     Act::RelayStops,
     Act::ServerCrashes,
+    Act::RelayFreezes,
+    Act::ZombieMoves,
+    Act::ServerIsCopied,
+    Act::CopyTakesOver,
 ];
 
 impl Act {
@@ -66,7 +80,15 @@ impl Act {
             Act::TimePasses | Act::ServerHears => &[10, 50],
             Act::PartitionSticks => &[0, 0, 3],
             Act::DeliveryFails | Act::RelayIsKilled | Act::RelayStops | Act::ServerCrashes => &[0, 0, 1, 5],
+            Act::RelayFreezes => &[0, 0, 1, 5],
+            Act::ServerIsCopied => &[1, 4],
+            Act::ZombieMoves => &[10, 60],
+            Act::CopyTakesOver => &[0, 1, 3],
         }
+    }
+
+    fn is_of_exactly_once(self) -> bool {
+        matches!(self, Act::RelayFreezes | Act::ZombieMoves | Act::ServerIsCopied | Act::CopyTakesOver)
     }
 }
 
@@ -77,6 +99,13 @@ pub(crate) struct Summary {
     pub(crate) faults: usize,
     pub(crate) duplicates: usize,
     pub(crate) peaks: Peaks,
+    pub(crate) exactly_once: bool,
+    /// The log was not the one that the stored position came from, and the stream ended with a named error.
+    pub(crate) halted: bool,
+    /// Times that Kafka refused a producer that was not the newest any more.
+    pub(crate) refused: usize,
+    /// Stored positions that happened to a server that is gone.
+    pub(crate) phantoms: usize,
 }
 
 struct World {
@@ -88,8 +117,13 @@ struct World {
     sabotage: Option<Sabotage>,
     postgres: Postgres,
     kafka: Kafka,
+    /// Exactly once: in Kafka's place, and when a transaction ends.
+    broker: Option<(Broker, Cuts)>,
     oracle: Oracle,
     session: Option<Session>,
+    /// A relay that was frozen; another has its slot.
+    zombie: Option<Session>,
+    halted: bool,
     /// The last commit that any session read; only a saboteur starts from there.
     last_read: u64,
 }
@@ -101,15 +135,24 @@ struct Session {
     down: VecDeque<Vec<u8>>,
     up: VecDeque<[u8; 34]>,
     stopping: bool,
+    log: Log,
 }
 
 /// Runs a seed; tells what went wrong, if anything did.
 pub(crate) fn run(seed: u64, sabotage: Option<Sabotage>, story: &mut Story) -> Result<Summary, Violation> {
     let mut random = Random::new(seed);
     let limits = Limits { records: random.pick(&[1, 3, 10, 50, 300]), bytes: random.pick(&[1, 1_000, 20_000]) };
-    let weights = ACTS.map(|act| random.pick(act.weights()));
-    let acts = random.pick(&[100, 400, 1_000]);
     let keys = random.pick(&[1, 3, 12]);
+    let by_chance = random.one_in(2);
+    let exactly_once = sabotage.map_or(by_chance, Sabotage::is_of_exactly_once);
+    // A commit of Kafka takes the relay and Kafka several turns.
+    let acts = random.pick(&[100, 400, 1_000]) * if exactly_once { 3 } else { 1 };
+    let weights = ACTS.map(|act| match exactly_once || !act.is_of_exactly_once() {
+        true => random.pick(act.weights()),
+        false => 0,
+    });
+    let cuts =
+        Cuts { interval: Duration::from_millis(random.pick(&[0, 1, 20, 100])), records: random.pick(&[1, 2, 7, 50]) };
     let mut world = World {
         now: Duration::ZERO,
         limits,
@@ -117,16 +160,24 @@ pub(crate) fn run(seed: u64, sabotage: Option<Sabotage>, story: &mut Story) -> R
         sabotage,
         postgres: Postgres::new(keys, &mut random),
         kafka: Kafka::new(sabotage != Some(Sabotage::LeavesGaps)),
-        oracle: Oracle::new(limits),
+        broker: exactly_once.then(|| (Broker::new(sabotage), cuts)),
+        oracle: Oracle::new(limits, exactly_once),
         session: None,
+        zombie: None,
+        halted: false,
         last_read: 0,
         random,
     };
-    story.tell("weather", || format!("{limits:?}, {acts} acts, {keys} keys, weights {weights:?}"));
+    story.tell("weather", || {
+        format!("exactly once: {exactly_once}, {cuts:?}, {limits:?}, {acts} acts, {keys} keys, weights {weights:?}")
+    });
     for _ in 0..acts {
         let act = ACTS[world.random.weighted(&weights)];
         world.act(act, story)?;
         world.relay_turn(story)?;
+        if world.halted {
+            break;
+        }
     }
     world.calm(story)?;
     Ok(Summary {
@@ -134,6 +185,10 @@ pub(crate) fn run(seed: u64, sabotage: Option<Sabotage>, story: &mut Story) -> R
         faults: world.oracle.faults(),
         duplicates: world.oracle.duplicates,
         peaks: world.oracle.peaks,
+        exactly_once,
+        halted: world.halted,
+        refused: world.broker.map_or(0, |(broker, _)| broker.refused),
+        phantoms: world.oracle.phantoms,
     })
 }
 
@@ -149,8 +204,14 @@ impl World {
             Act::KafkaWrites => self.kafka_writes(story)?,
             Act::TimePasses => self.time_passes(story)?,
             Act::ServerHears => self.server_hears(story),
-            Act::PartitionSticks => self.kafka.stick(&mut self.random, story),
-            Act::DeliveryFails => self.kafka.reject(self.now, &mut self.random, story),
+            Act::PartitionSticks => match &mut self.broker {
+                Some((broker, _)) => broker.stick(&mut self.random),
+                None => self.kafka.stick(&mut self.random, story),
+            },
+            Act::DeliveryFails => match &mut self.broker {
+                Some((broker, _)) => broker.time_out(story),
+                None => self.kafka.reject(self.now, &mut self.random, story),
+            },
             Act::RelayIsKilled => self.end_session("is killed", story),
             Act::RelayStops => {
                 if let Some(session) = &mut self.session {
@@ -160,6 +221,16 @@ impl World {
             Act::ServerCrashes => {
                 self.postgres.crash(story);
                 self.end_session("loses the server", story);
+            }
+            Act::RelayFreezes => self.freeze(story),
+            Act::ZombieMoves => self.zombie_moves(story),
+            Act::ServerIsCopied => self.postgres.copy(story),
+            Act::CopyTakesOver => {
+                let promoted = !self.random.one_in(3);
+                self.end_session("loses the server", story);
+                if let Some(branches_at) = self.postgres.restore(promoted, story) {
+                    self.oracle.restored(branches_at);
+                }
             }
         }
         Ok(())
@@ -201,13 +272,18 @@ impl World {
                 self.last_read = end_lsn;
             }
             self.oracle.read(&frame);
-            let records = relay
-                .read(&frame)
-                .map_err(|error| violation(Promise::Content, format!("the stream broke: {error}")))?;
+            let records = match relay.read(&frame, self.now) {
+                Ok(records) => records,
+                Err(pipeline::Error::Resume(mismatch)) => return self.halt(&mismatch, story),
+                Err(error) => return Err(violation(Promise::Content, format!("the stream broke: {error}"))),
+            };
             for record in records {
                 story.tell("relay", || format!("sends {record}"));
                 self.oracle.sent(&record)?;
-                self.kafka.send(record, &mut self.random);
+                match (&mut self.broker, relay.producer()) {
+                    (Some((broker, _)), Some(producer)) => broker.send(producer, record, &mut self.random),
+                    _ => self.kafka.send(record, &mut self.random),
+                }
             }
             self.relay_turn(story)?;
         }
@@ -215,8 +291,72 @@ impl World {
     }
 
     fn kafka_writes(&mut self, story: &mut Story) -> Verdict {
-        let written = self.kafka.write(self.now, &mut self.random, story);
-        written.iter().try_for_each(|record| self.oracle.written(record))
+        let Some((broker, _)) = &mut self.broker else {
+            let written = self.kafka.write(self.now, &mut self.random, story);
+            return written.iter().try_for_each(|record| self.oracle.written(record));
+        };
+        for _ in 0..self.random.between(1, BURST_MAX) {
+            let written = broker.write(self.now, &mut self.random, story);
+            written.iter().try_for_each(|record| self.oracle.written(record))?;
+        }
+        let Some(Session { relay, log, .. }) = &mut self.session else { return Ok(()) };
+        let Some(stored) = relay.open(broker) else { return Ok(()) };
+        story.tell("relay", || format!("is the newest, and goes on after {stored:?}"));
+        self.oracle.resumed(stored.as_ref(), &self.postgres);
+        match relay.resume(stored, log) {
+            Ok(()) => Ok(()),
+            Err(mismatch) => self.halt(&mismatch, story),
+        }
+    }
+
+    /// The stored position does not belong to the log: the relay ends, and a human must choose.
+    fn halt(&mut self, mismatch: &Mismatch, story: &mut Story) -> Verdict {
+        self.oracle.refused(mismatch)?;
+        self.end_session("halts", story);
+        story.tell("relay", || mismatch.to_string());
+        self.halted = true;
+        Ok(())
+    }
+
+    /// The relay stops where it is, as by SIGSTOP. The server lets go of it, and Kafka does not.
+    fn freeze(&mut self, story: &mut Story) {
+        if self.session.as_ref().is_some_and(|session| session.relay.producer().is_none()) {
+            return;
+        }
+        self.bury_zombie();
+        if let Some(mut session) = self.session.take() {
+            self.oracle.fault();
+            story.tell("relay", || "freezes");
+            session.up.clear();
+            self.zombie = Some(session);
+            self.oracle.session_ended();
+        }
+    }
+
+    /// The frozen relay runs on for a moment, with what it had read. It has no server to report to.
+    fn zombie_moves(&mut self, story: &mut Story) {
+        let (Some(Session { relay, down, .. }), Some((broker, _))) = (&mut self.zombie, &mut self.broker) else {
+            return;
+        };
+        let producer = relay.producer().expect("it froze after it fenced");
+        let answers = broker.answers(producer, self.now, &mut self.random);
+        let frame = if relay.has_room() { down.pop_front() } else { None };
+        let records = frame.map_or_else(|| Ok(Vec::new()), |frame| relay.read(&frame, self.now));
+        let is_at_odds = records.is_err();
+        for record in records.unwrap_or_default() {
+            story.tell("zombie", || format!("sends {record}"));
+            broker.send(producer, record, &mut self.random);
+        }
+        if is_at_odds || relay.transact(&answers, false, self.now, broker).is_err() {
+            story.tell("zombie", || "ends");
+            self.bury_zombie();
+        }
+    }
+
+    fn bury_zombie(&mut self) {
+        if let (Some(Session { relay, .. }), Some((broker, _))) = (self.zombie.take(), &mut self.broker) {
+            broker.abandon(relay.producer().expect("it froze after it fenced"), &mut self.random);
+        }
     }
 
     /// The clock goes on, but never past the moment for which the driver has set an alarm.
@@ -254,6 +394,14 @@ impl World {
     /// Reports that have arrived, then a status if one is due, then the end of a clean stop.
     fn relay_turn(&mut self, story: &mut Story) -> Verdict {
         let Some(Session { relay, up, stopping, .. }) = &mut self.session else { return Ok(()) };
+        if let (Some((broker, _)), Some(producer)) = (&mut self.broker, relay.producer()) {
+            let answers = broker.answers(producer, self.now, &mut self.random);
+            let Ok(delivered) = relay.transact(&answers, *stopping, self.now, broker) else {
+                self.end_session("ends the session: Kafka refuses it", story);
+                return Ok(());
+            };
+            delivered.into_iter().for_each(|ticket| self.oracle.acknowledged(ticket));
+        }
         for report in self.kafka.reports(self.now, &mut self.random) {
             if relay.report(report).is_err() {
                 self.end_session("ends the session: a record was rejected", story);
@@ -285,19 +433,26 @@ impl World {
         let from = if resumes { self.last_read.max(slot) } else { slot };
         story.tell("relay", || format!("starts at {}", At(from)));
         self.oracle.session_started(from, self.now);
+        let log = self.postgres.log();
+        let reads_first = self.sabotage == Some(Sabotage::ReadsBeforeItFences);
+        let transaction = self.broker.as_ref().map(|(_, cuts)| Transaction::new(*cuts, log.timeline, reads_first));
         self.session = Some(Session {
             walsender: Walsender::start(&self.postgres, from, self.sends_empty, self.now),
-            relay: Relay::start(from, self.limits, self.sabotage, self.now),
+            relay: Relay::start(from, self.limits, self.sabotage, transaction, self.now),
             down: VecDeque::new(),
             up: VecDeque::new(),
             stopping: false,
+            log,
         });
     }
 
     /// By a fault: what was on its way up may still arrive in part, all else is lost.
     fn end_session(&mut self, how: &str, story: &mut Story) {
         self.oracle.fault();
-        let Some(Session { up, .. }) = &mut self.session else { return };
+        let Some(Session { up, relay, .. }) = &mut self.session else { return };
+        if let (Some((broker, _)), Some(producer)) = (&mut self.broker, relay.producer()) {
+            broker.abandon(producer, &mut self.random);
+        }
         up.truncate(self.random.below(up.len() + 1));
         story.tell("relay", || how);
         self.server_hears(story);
@@ -308,15 +463,23 @@ impl World {
 
     /// No more faults and no more events: all must arrive, and then the slot must follow the server's other traffic.
     fn calm(&mut self, story: &mut Story) -> Verdict {
+        if self.halted {
+            return Ok(());
+        }
         story.tell("weather", || "calms down");
         self.postgres.roll_back_all();
         self.kafka.free();
+        self.bury_zombie();
+        self.broker.iter_mut().for_each(|(broker, _)| broker.free());
         const ROUNDS_MAX: usize = 100_000;
         for _ in 0..ROUNDS_MAX {
             if self.is_drained() {
                 break;
             }
             self.round(story)?;
+            if self.halted {
+                return Ok(());
+            }
         }
         self.postgres.other_traffic(&mut self.random);
         let wal_end = self.postgres.wal;
