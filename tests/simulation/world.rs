@@ -463,9 +463,6 @@ impl World {
 
     /// No more faults and no more events: all must arrive, and then the slot must follow the server's other traffic.
     fn calm(&mut self, story: &mut Story) -> Verdict {
-        if self.halted {
-            return Ok(());
-        }
         story.tell("weather", || "calms down");
         self.postgres.roll_back_all();
         self.kafka.free();
@@ -473,21 +470,21 @@ impl World {
         self.broker.iter_mut().for_each(|(broker, _)| broker.free());
         const ROUNDS_MAX: usize = 100_000;
         for _ in 0..ROUNDS_MAX {
-            if self.is_drained() {
+            if self.halted || self.is_drained() {
                 break;
             }
             self.round(story)?;
-            if self.halted {
-                return Ok(());
-            }
         }
         self.postgres.other_traffic(&mut self.random);
         let wal_end = self.postgres.wal;
         let until = self.now + 2 * STATUS_INTERVAL + 2 * CONFIRM_INTERVAL;
-        while self.now < until {
+        while self.now < until && !self.halted {
             self.round(story)?;
         }
-        self.oracle.finish(&self.postgres, wal_end)
+        match self.halted {
+            true => Ok(()),
+            false => self.oracle.finish(&self.postgres, wal_end),
+        }
     }
 
     /// Nothing is left to send or to read, and Kafka has it all.
