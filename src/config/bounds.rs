@@ -1,6 +1,6 @@
 //! Bounds compared with each other: none may promise what another forbids.
 
-use super::{Config, kafka::KafkaProperties};
+use super::{Config, Delivery, kafka::KafkaProperties};
 
 /// Two keys that contradict each other: which one to name, and why.
 pub(super) struct Contradiction {
@@ -29,6 +29,17 @@ pub(super) fn compare(mut config: Config) -> Result<Config, Contradiction> {
             path: "in_flight_bytes",
             problem: "this must be above 0, as in \"16MiB\"".to_owned(),
         });
+    }
+    if let Delivery::ExactlyOnce(exactly_once) = &config.delivery {
+        // librdkafka's default is a minute.
+        let timeout_ms = limit(&config.kafka, "transaction.timeout.ms").unwrap_or(60_000);
+        if exactly_once.commit_interval.as_millis() >= timeout_ms as u128 {
+            let problem = format!(
+                "{} is not below transaction.timeout.ms, {timeout_ms} ms: Kafka would give up every transaction before its end",
+                humantime::format_duration(exactly_once.commit_interval),
+            );
+            return Err(Contradiction { path: "exactly_once.commit_interval", problem });
+        }
     }
     // A queue of 0 messages has no bound.
     let messages = limit(&config.kafka, "queue.buffering.max.messages").filter(|messages| *messages > 0);

@@ -294,6 +294,12 @@ fn bounds_are_compared() {
     assert_eq!(queue(1000, 1024), (1000, 1 << 20));
     assert_eq!(queue(5001, 65536), (5000, 16 << 20));
     assert_eq!(queue(0, 65536), (5000, 16 << 20));
+
+    let interval =
+        |interval| typed().flags(&["--delivery", "exactly_once", "--exactly-once-commit-interval", interval]);
+    let error = interval("1m").error();
+    assert!(error.contains("1m is not below transaction.timeout.ms, 60000 ms"), "{error}");
+    interval("59s").config();
 }
 
 #[test]
