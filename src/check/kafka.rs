@@ -2,7 +2,7 @@
 
 use super::{Finding, size};
 use crate::{
-    config::{Config, Topics},
+    config::{Config, Delivery, ExactlyOnce, Topics},
     kafka::{
         client::Unreachable,
         facts::{Kafka, Topic},
@@ -41,6 +41,9 @@ pub fn kafka(config: &Config, facts: &Kafka) -> Vec<Finding> {
             format!("may not see all settings ({reason}): size limits are found only by sending"),
             "kafka-acls --add --allow-principal User:… --operation DescribeConfigs --topic '*' --cluster",
         ));
+    }
+    if let Delivery::ExactlyOnce(exactly_once) = &config.delivery {
+        findings.extend(positions(exactly_once, facts));
     }
     for (name, topic) in &facts.topics {
         findings.extend(of_topic(name, topic, facts.brokers, client_bytes));
@@ -110,6 +113,34 @@ fn missing(facts: &Kafka, topics: Topics, patterns: &[Pattern]) -> Vec<Finding> 
     findings
 }
 
+/// The topic that holds how far an exactly-once stream reaches. What it forgets is sent again.
+fn positions(exactly_once: &ExactlyOnce, facts: &Kafka) -> Option<Finding> {
+    let name = &exactly_once.positions_topic;
+    let about = format!("topic {name}");
+    let Some(topic) = &facts.positions else {
+        return Some(Finding::note(
+            about,
+            "does not exist, or may not be seen",
+            "nothing: walpost creates it, compacted",
+        ));
+    };
+    match topic.cleanup_policy.as_deref() {
+        Some("compact") if topic.replicas == 1 && facts.brokers > 1 => Some(Finding::warning(
+            about,
+            "has one replica: with that broker's loss the positions are lost, and what Kafka has may be sent again",
+            "kafka-reassign-partitions, or exactly_once.positions_replication before walpost creates it",
+        )),
+        Some("compact") | None => None,
+        Some(policy) => Some(Finding::warning(
+            about,
+            format!(
+                "holds the positions and has cleanup.policy={policy}: it forgets them, and what Kafka has is sent again"
+            ),
+            format!("kafka-configs --alter --topic {name} --add-config cleanup.policy=compact"),
+        )),
+    }
+}
+
 fn of_topic(name: &str, topic: &Topic, brokers: usize, client_bytes: i64) -> Vec<Finding> {
     let about = format!("topic {name}");
     let mut findings = Vec::new();
@@ -150,7 +181,9 @@ fn of_topic(name: &str, topic: &Topic, brokers: usize, client_bytes: i64) -> Vec
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
+
+    use super::{positions as positions_of, *};
     use crate::check::Severity;
 
     fn topics(create: bool) -> Topics {
@@ -183,9 +216,39 @@ mod tests {
     }
 
     #[test]
+    fn positions_that_kafka_forgets_are_named() {
+        use Severity::{Note, Warning};
+        let exactly_once = ExactlyOnce {
+            transactional_id: None,
+            commit_interval: Duration::from_millis(20),
+            commit_records: 5_000,
+            positions_topic: "walpost.positions".to_owned(),
+            positions_replication: None,
+        };
+        let found = |positions: Option<Topic>| {
+            let facts = Kafka { brokers: 3, positions, ..Kafka::default() };
+            positions_of(&exactly_once, &facts).map(|finding| finding.severity)
+        };
+        let with =
+            |replicas, policy: &str| Topic { replicas, cleanup_policy: Some(policy.to_owned()), ..Topic::default() };
+        assert_eq!(found(None), Some(Note));
+        assert_eq!(found(Some(Topic::default())), None);
+        assert_eq!(found(Some(with(3, "compact"))), None);
+        assert_eq!(found(Some(with(1, "compact"))), Some(Warning));
+        assert_eq!(found(Some(with(3, "delete"))), Some(Warning));
+        assert_eq!(found(Some(with(3, "compact,delete"))), Some(Warning));
+    }
+
+    #[test]
     fn limits_and_replicas_of_a_topic() {
         use Severity::{Error, Note, Warning};
-        let good = Topic { partitions: 6, replicas: 3, message_bytes_max: Some(1_048_588), in_sync_min: Some(2) };
+        let good = Topic {
+            partitions: 6,
+            replicas: 3,
+            message_bytes_max: Some(1_048_588),
+            in_sync_min: Some(2),
+            cleanup_policy: None,
+        };
         let found = |topic: Topic| {
             let findings = of_topic("t", &topic, 3, CLIENT_MESSAGE_BYTES);
             findings.iter().map(|finding| finding.severity).collect::<Vec<_>>()

@@ -6,13 +6,14 @@ use rdkafka::{
     admin::{AdminClient, AdminOptions, ConfigResource, OwnedResourceSpecifier, ResourceSpecifier},
     consumer::BaseConsumer,
     error::KafkaError,
+    metadata::MetadataTopic,
 };
 
 use super::{
     client::{self, Reasons, Unreachable},
     topics::Pattern,
 };
-use crate::config::Config;
+use crate::config::{Config, Delivery};
 
 /// Most topics whose settings are asked for.
 const DESCRIBED_TOPICS_MAX: usize = 100;
@@ -23,6 +24,8 @@ pub struct Kafka {
     pub brokers: usize,
     /// Existing topics that the configuration writes to.
     pub topics: BTreeMap<String, Topic>,
+    /// The topic of exactly-once positions, where the configuration has one and it exists.
+    pub positions: Option<Topic>,
     /// `auto.create.topics.enable` of a broker; none where we may not see it.
     pub auto_create: Option<bool>,
     /// `message.max.bytes` of a broker, which new topics take over.
@@ -41,6 +44,8 @@ pub struct Topic {
     pub message_bytes_max: Option<i64>,
     /// `min.insync.replicas`.
     pub in_sync_min: Option<usize>,
+    /// `cleanup.policy`.
+    pub cleanup_policy: Option<String>,
 }
 
 impl Kafka {
@@ -48,26 +53,25 @@ impl Kafka {
     pub async fn read(config: &Config, patterns: &[Pattern], timeout: Duration) -> Result<Kafka, Unreachable> {
         let properties = client::consumer_properties(config);
         let patterns = patterns.to_vec();
+        let positions = positions_topic(config).map(str::to_owned);
         let asked = tokio::task::spawn_blocking(move || -> Result<_, Unreachable> {
             let failed = |error: KafkaError| Unreachable { reasons: vec![error.to_string()] };
             let client: BaseConsumer<Reasons> = properties.create_with_context(Reasons::default()).map_err(failed)?;
             let metadata = client::metadata(&client, timeout)?;
+            let shape = |topic: &MetadataTopic| {
+                let replicas = topic.partitions().first().map_or(0, |partition| partition.replicas().len());
+                Topic { partitions: topic.partitions().len(), replicas, ..Topic::default() }
+            };
             let topics = metadata.topics().iter().filter(|topic| patterns.iter().any(|one| one.matches(topic.name())));
-            let topics: BTreeMap<_, _> = topics
-                .map(|topic| {
-                    let replicas = topic.partitions().first().map_or(0, |partition| partition.replicas().len());
-                    (
-                        topic.name().to_owned(),
-                        Topic { partitions: topic.partitions().len(), replicas, ..Topic::default() },
-                    )
-                })
-                .collect();
+            let topics: BTreeMap<_, _> = topics.map(|topic| (topic.name().to_owned(), shape(topic))).collect();
+            let positions =
+                metadata.topics().iter().find(|topic| positions.as_deref() == Some(topic.name())).map(shape);
             let broker = metadata.brokers().first().map(|broker| broker.id());
-            Ok((Kafka { brokers: metadata.brokers().len(), topics, ..Kafka::default() }, broker, properties))
+            Ok((Kafka { brokers: metadata.brokers().len(), topics, positions, ..Kafka::default() }, broker, properties))
         });
         let (mut kafka, broker, properties) = asked.await.expect("the client's calls do not panic")?;
         let Some(broker) = broker else { return Ok(kafka) };
-        if let Err(reason) = kafka.describe(&properties, broker, timeout).await {
+        if let Err(reason) = kafka.describe(config, &properties, broker, timeout).await {
             kafka.undescribed = Some(reason);
         }
         Ok(kafka)
@@ -75,6 +79,7 @@ impl Kafka {
 
     async fn describe(
         &mut self,
+        config: &Config,
         properties: &rdkafka::ClientConfig,
         broker: i32,
         timeout: Duration,
@@ -84,6 +89,10 @@ impl Kafka {
         let names: Vec<_> = self.topics.keys().take(DESCRIBED_TOPICS_MAX).cloned().collect();
         let mut resources = vec![ResourceSpecifier::Broker(broker)];
         resources.extend(names.iter().map(|name| ResourceSpecifier::Topic(name)));
+        // A question about a topic that is named twice is refused.
+        let positions =
+            positions_topic(config).filter(|name| self.positions.is_some() && !names.iter().any(|n| n == name));
+        resources.extend(positions.map(ResourceSpecifier::Topic));
         let options = AdminOptions::new().request_timeout(Some(timeout));
         let described = admin.describe_configs(&resources, &options).await.map_err(text)?;
         for resource in described {
@@ -102,11 +111,21 @@ impl Kafka {
                         topic.message_bytes_max = setting(&resource, "max.message.bytes");
                         topic.in_sync_min = setting(&resource, "min.insync.replicas");
                     }
+                    if let Some(topic) = self.positions.as_mut().filter(|_| positions_topic(config) == Some(name)) {
+                        topic.cleanup_policy = setting(&resource, "cleanup.policy");
+                    }
                 }
                 OwnedResourceSpecifier::Group(_) => {}
             }
         }
         Ok(())
+    }
+}
+
+fn positions_topic(config: &Config) -> Option<&str> {
+    match &config.delivery {
+        Delivery::AtLeastOnce => None,
+        Delivery::ExactlyOnce(exactly_once) => Some(&exactly_once.positions_topic),
     }
 }
 

@@ -257,6 +257,21 @@ fn limits_of_a_topic_are_compared() {
 }
 
 #[test]
+fn a_positions_topic_that_forgets_is_named() {
+    let kafka = Kafka::shared();
+    let database = Postgres::shared(MAIN).database();
+    let _outbox = Outbox::create(&database);
+    database.sql("alter publication walpost set (publish_via_partition_root = true)");
+    let topic = format!("{}.positions", database.name);
+    let exactly_once = ["--delivery", "exactly_once", "--exactly-once-positions-topic", &topic];
+    assert_found(&check(&database, &exactly_once).0, &[("note", &format!("topic {topic} does not exist"))]);
+    kafka.create_topic(&topic, 1, &[]);
+    assert_found(&check(&database, &exactly_once).0, &[("warning", "has cleanup.policy=delete")]);
+    kafka.set_topic_config(&topic, &[("cleanup.policy", "compact")]);
+    assert_found(&check(&database, &exactly_once).0, &[]);
+}
+
+#[test]
 fn status_tells_bytes_from_the_server_and_seconds_from_walpost() {
     let database = Postgres::shared(MAIN).database();
     let outbox = Outbox::create(&database);
