@@ -2,6 +2,8 @@
 //! reports whenever it likes, through crashes at any point, judged by an oracle that shares no code with it.
 //!
 //! A seed is a whole run: the weather (how often what happens), the workload, the faults. Time is virtual.
+//! Half of the seeds deliver exactly once: with Kafka transactions, relays that freeze and thaw after another has taken
+//! over, and older copies of the server that take its place.
 //!
 //! - `cargo test --test simulation` runs 1,000 seeds;
 //! - `WALPOST_SIM_SEEDS=100000` runs more;
