@@ -102,8 +102,8 @@ pub async fn latency(site: &mut Site, config: &Config, flags: &Flags, plan: Plan
         bail!("walpost did not stop cleanly: {status}");
     }
     // Duplicates come last.
-    let records = Reader::new(site.kafka(), &topic, plan.partitions)?.count()?;
-    consumer.collect(&mut received, records as usize, WITHIN).await?;
+    let records = Reader::new(site.kafka(), &topic, plan.partitions)?.records().await?;
+    consumer.collect(&mut received, records, WITHIN).await?;
 
     let keyed: Vec<(String, Vec<Sent>)> = sent.into_iter().map(|(number, sent)| (key(number), sent)).collect();
     let committed = keyed.iter().flat_map(|(key, sent)| sent.iter().map(|sent| (sent.id, key.as_str())));

@@ -1,6 +1,7 @@
 //! The consumer of a trial's topic: all partitions, from the first record on.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -9,10 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use rdkafka::{
     ClientConfig, Message, Offset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer},
+    error::KafkaError,
     message::{BorrowedMessage, Headers},
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -27,32 +29,62 @@ pub struct Reader {
     consumer: BaseConsumer,
     topic: String,
     partitions: i32,
+    /// Partitions of which all was read that was there.
+    ended: BTreeSet<i32>,
 }
 
 impl Reader {
     /// The topic exists already.
     pub fn new(kafka: &ClientConfig, topic: &str, partitions: i32) -> anyhow::Result<Reader> {
-        let consumer: BaseConsumer = kafka.create().context("the consumer cannot be made")?;
+        let consumer: BaseConsumer =
+            kafka.clone().set("enable.partition.eof", "true").create().context("the consumer cannot be made")?;
         let mut assignment = TopicPartitionList::new();
         for partition in 0..partitions {
             assignment.add_partition_offset(topic, partition, Offset::Beginning)?;
         }
         consumer.assign(&assignment).with_context(|| format!("topic {topic} cannot be read"))?;
-        Ok(Reader { consumer, topic: topic.to_owned(), partitions })
+        Ok(Reader { consumer, topic: topic.to_owned(), partitions, ended: BTreeSet::new() })
     }
 
     /// The next record, as soon as there is one within this time.
-    pub fn next(&self, within: Duration) -> anyhow::Result<Option<BorrowedMessage<'_>>> {
+    pub fn next(&mut self, within: Duration) -> anyhow::Result<Option<BorrowedMessage<'_>>> {
         match self.consumer.poll(within) {
             None => Ok(None),
-            Some(Ok(message)) => Ok(Some(message)),
+            Some(Ok(message)) => {
+                self.ended.remove(&message.partition());
+                Ok(Some(message))
+            }
+            Some(Err(KafkaError::PartitionEOF(partition))) => {
+                self.ended.insert(partition);
+                Ok(None)
+            }
             // librdkafka goes on by itself, and a topic that was just made is not known everywhere at once.
             Some(Err(error)) if passes(&error) => Ok(None),
             Some(Err(error)) => Err(anyhow!(error).context(format!("topic {} cannot be read", self.topic))),
         }
     }
 
-    /// Records that the topic has, all partitions together.
+    /// All was read that was there at the last look.
+    pub fn is_at_end(&self) -> bool {
+        self.ended.len() == self.partitions as usize
+    }
+
+    /// How many records the topic has, by reading them all.
+    pub async fn records(mut self) -> anyhow::Result<usize> {
+        let (mut records, mut moved) = (0, Instant::now());
+        while !self.is_at_end() {
+            if self.next(Duration::ZERO)?.is_some() {
+                (records, moved) = (records + 1, Instant::now());
+            } else if moved.elapsed() > PATIENCE {
+                bail!("after {records} records Kafka gave no more of topic {} for {PATIENCE:?}", self.topic);
+            } else {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        Ok(records)
+    }
+
+    /// Offsets that the topic has given out, all partitions together: its records, and the marks of Kafka transactions.
     pub fn count(&self) -> anyhow::Result<u64> {
         let mut records = 0;
         for partition in 0..self.partitions {
@@ -63,7 +95,7 @@ impl Reader {
     }
 
     /// Reads in a thread of its own from now on, so that no record waits for what else goes on.
-    pub fn follow(self) -> Follower {
+    pub fn follow(mut self) -> Follower {
         const POLL: Duration = Duration::from_millis(100);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
