@@ -133,7 +133,7 @@ async fn walpost(site: &mut Site, config: &Config, flags: &Flags, base: &str, pl
     let events = plan.shape.events;
     let slot = site.copy_slot(base, "run").await?;
     let topic = site.topic("run", plan.partitions).await?;
-    let mut reader = Reader::new(site.kafka(), &topic, plan.partitions)?;
+    let reader = Reader::new(site.kafka(), &topic, plan.partitions)?;
     let table = site.table();
     let launch = Launch { slot: &slot, publication: site.name(), table: &table, topic: &topic, log_level: "warn" };
     let begun = Instant::now();
@@ -149,8 +149,8 @@ async fn walpost(site: &mut Site, config: &Config, flags: &Flags, base: &str, pl
     if !status.success() {
         bail!("walpost did not stop cleanly: {status}");
     }
-    let verdict = compare(site, &mut reader).await?;
     drop(reader);
+    let verdict = compare(site, Reader::new(site.kafka(), &topic, plan.partitions)?).await?;
     site.drop_slot(&slot).await?;
     site.drop_topic(&topic).await?;
     Ok(Run {
@@ -190,7 +190,7 @@ async fn arrived(
     }
 }
 
-async fn compare(site: &Site, reader: &mut Reader) -> anyhow::Result<Verdict> {
+async fn compare(site: &Site, mut reader: Reader) -> anyhow::Result<Verdict> {
     let mut comparison = site.committed().await?;
     let mut moved = Instant::now();
     let mut read = 0;

@@ -20,13 +20,13 @@ use rdkafka::{
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::comparison::uuid;
-use crate::kafka::tail::passes;
+use crate::kafka::{client::Reasons, tail::passes};
 
 /// Kafka's answers are not awaited longer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct Reader {
-    consumer: BaseConsumer,
+    consumer: BaseConsumer<Reasons>,
     topic: String,
     partitions: i32,
     /// Partitions of which all was read that was there.
@@ -36,8 +36,12 @@ pub struct Reader {
 impl Reader {
     /// The topic exists already.
     pub fn new(kafka: &ClientConfig, topic: &str, partitions: i32) -> anyhow::Result<Reader> {
-        let consumer: BaseConsumer =
-            kafka.clone().set("enable.partition.eof", "true").create().context("the consumer cannot be made")?;
+        let quiet = Reasons::default();
+        let consumer: BaseConsumer<Reasons> = kafka
+            .clone()
+            .set("enable.partition.eof", "true")
+            .create_with_context(quiet)
+            .context("the consumer cannot be made")?;
         let mut assignment = TopicPartitionList::new();
         for partition in 0..partitions {
             assignment.add_partition_offset(topic, partition, Offset::Beginning)?;
@@ -64,7 +68,7 @@ impl Reader {
         }
     }
 
-    /// All was read that was there at the last look.
+    /// All was read that was there when the reader was made.
     pub fn is_at_end(&self) -> bool {
         self.ended.len() == self.partitions as usize
     }
