@@ -37,7 +37,7 @@ pub struct Headers<'a> {
 
 impl<'a> Headers<'a> {
     /// `own` are the row's, which follow the fixed ones.
-    pub(crate) fn new(own: &'a [(String, Vec<u8>)]) -> Headers<'a> {
+    pub fn new(own: &'a [(String, Vec<u8>)]) -> Headers<'a> {
         Headers { fixed: [("", &[]); FIXED_HEADERS_MAX], fixed_len: 0, own }
     }
 

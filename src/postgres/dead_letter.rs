@@ -11,14 +11,17 @@
 //! 2. While a [`ParkKey`] has a parked row, the streaming process sends no event of it from the stream. It writes the
 //!    event behind the others, as parked. This holds until step 4 and from the first record after a restart on.
 //! 3. It sends the rows of a requested key in the order of their positions, those parked since the request included
-//!    ([`Store::requested`]), each before anything later of its key.
+//!    ([`Store::requested`]), each before anything later of its key. After a restart it begins when the stream has met
+//!    again all that the table has ([`Store::known`]): before that it may yet bring an earlier event, sent and lost.
 //! 4. When Kafka has acknowledged rows, it settles them ([`Store::settle`]). The key whose last parked row that was is
 //!    unparked: every earlier event of it is acknowledged, and the next one comes from the stream.
 //!
-//! Only the streaming process adds parked rows, and it reads and writes the table one call after the other, so nothing can
-//! be parked between the answer of step 4 and the unparking. A discard can empty a key as well: a key that
-//! [`Store::parked`] no longer names is unparked like one of step 4. An event that the table has already, in
-//! whatever state, follows its row when it is streamed again ([`Store::known`]).
+//! Only the streaming process adds parked rows, it reads and writes the table one call after the other, and it takes
+//! nothing from the stream during step 4, so nothing can be parked between its answer and the unparking. When few rows are
+//! left after step 4, it takes nothing until they are settled too: with a busy key it would never come to an end. A
+//! discard can empty a key as well: a key that [`Store::parked`] no longer names is unparked like one of step 4. An event
+//! that the table has already, in whatever state, follows its row when it is streamed again ([`Store::known`]).
+//! `tests/parking` simulates all this.
 
 mod desk;
 mod store;

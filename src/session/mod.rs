@@ -330,8 +330,9 @@ impl Session<'_> {
     /// Ends the Kafka transaction where it is time: between two of PostgreSQL's if they fit.
     fn cut(&mut self) -> Result<(), Error> {
         let inside = self.pipeline.in_transaction() && !self.kafka.is_holding();
+        let waits = self.letters.as_ref().is_some_and(Letters::holds);
         let cut = match self.mode {
-            _ if !self.pipeline.has_room() => Cut::Now,
+            _ if waits || !self.pipeline.has_room() => Cut::Now,
             Mode::Streaming | Mode::Draining { .. } if inside => Cut::Inside,
             Mode::Streaming => Cut::Between,
             Mode::Draining { .. } | Mode::Detaching { .. } => Cut::Now,
@@ -360,6 +361,7 @@ impl Session<'_> {
     /// Moves dead letters on.
     fn work(&mut self) {
         let Some(letters) = &mut self.letters else { return };
+        letters.confirmed(self.pipeline.confirmed());
         letters.work();
         letters.take_acknowledged().into_iter().for_each(|ticket| self.pipeline.acknowledge(ticket));
     }

@@ -244,7 +244,7 @@ impl Known {
         self.states.is_empty()
     }
 
-    /// The stream has come to this position: what lies before it is not met again.
+    /// What lies before this position is not met any more.
     pub fn forget_before(&mut self, position: Position) {
         self.states = self.states.split_off(&position.to_string());
     }
@@ -254,5 +254,16 @@ impl Known {
         let event_id = self.encoding.event_id(event_id);
         let events = self.states.get(&position.to_string())?;
         events.iter().find(|(id, _)| *id == event_id).map(|(_, state)| *state)
+    }
+}
+
+impl FromIterator<(Position, String, State)> for Known {
+    /// Positions, event ids and states, of a database in UTF-8.
+    fn from_iter<I: IntoIterator<Item = (Position, String, State)>>(rows: I) -> Known {
+        let mut states: BTreeMap<String, Vec<(String, State)>> = BTreeMap::new();
+        for (position, id, state) in rows {
+            states.entry(position.to_string()).or_default().push((id, state));
+        }
+        Known { states, encoding: Encoding { unicode: true } }
     }
 }

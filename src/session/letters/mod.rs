@@ -1,0 +1,307 @@
+//! Events that cannot be delivered, on their way into the table of dead letters and back into the stream.
+//!
+//! Every event here has a ticket, which is acknowledged when its row is durable: until then nothing of its transaction
+//! is confirmed (G1, G7). What is to be done is decided by [`Parking`]. Here it is done: the table is worked on by one
+//! task at a time, over a connection that it closes again, so that no shutdown of the server waits for it (G8). A table
+//! that cannot be worked on is tried again while the stream waits.
+
+mod letter;
+pub mod parking;
+
+use std::{
+    collections::HashMap,
+    time::{Instant, SystemTime},
+};
+
+use tokio::task::JoinHandle;
+
+pub(super) use parking::Verdict;
+use parking::{Bounds, Done, Parking, Work};
+
+use crate::{
+    chain::Chain,
+    config::{Config, OnPoison},
+    pipeline::{Lsn, Position, Record, Ticket, outbox::Poison},
+    postgres::{
+        self,
+        conninfo::ConnInfo,
+        dead_letter::{DeadLetter, ParkKey, ReasonClass, Store},
+    },
+    setup::names,
+    sink::kafka,
+};
+
+/// Most that is replayed at once.
+const REPLAY_RECORDS: usize = 500;
+const REPLAY_BYTES: usize = 8 << 20;
+
+/// An event that the stream met, and that an earlier session could not deliver.
+#[derive(Clone, Debug)]
+pub struct Culprit {
+    pub position: String,
+    pub class: ReasonClass,
+    pub reason: String,
+}
+
+impl Culprit {
+    /// The event that an error is about, where the stream can go on past it.
+    pub fn of(error: &kafka::Error) -> Option<Culprit> {
+        let (event, class, reason) = match error {
+            kafka::Error::Rejected { event, limit, reason, too_large, .. } => {
+                let class = if *too_large { ReasonClass::TooLarge } else { ReasonClass::Rejected };
+                (event, class, format!("{reason} ({} bytes, limit {limit})", event.size + event.headers_size))
+            }
+            kafka::Error::UnknownTopic { event, waited, .. } if error.is_permanent() => {
+                (event, ReasonClass::UnknownTopic, format!("kafka has had no topic {} in {waited:?}", event.topic))
+            }
+            _ => return None,
+        };
+        Some(Culprit { position: event.position.clone(), class, reason })
+    }
+
+    pub(super) fn is_at(&self, position: Position) -> bool {
+        position.text() == *self.position.as_bytes()
+    }
+}
+
+/// Why there can be no dead letters, or no more of them.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Postgres(#[from] postgres::Error),
+    #[error(
+        "on_poison rests on table {table}, which does not exist or may not be read and written: walpost setup makes it, \
+         with the rights of the streaming role; or set on_poison = \"halt\""
+    )]
+    NoTable { table: String },
+    #[error(
+        "{count} {what} are parked, and {key} allows no more: replay or discard them (walpost dead-letter list), or raise it"
+    )]
+    Full { what: &'static str, count: usize, key: &'static str },
+}
+
+pub(super) struct Letters {
+    parking: Parking,
+    table: Table,
+    /// Work on the table that is under way.
+    task: Option<JoinHandle<Result<Done, Failed>>>,
+    /// Why the table cannot be worked on.
+    trouble: Option<String>,
+}
+
+/// Not done; it can be done again.
+struct Failed {
+    work: Work,
+    error: postgres::Error,
+}
+
+#[derive(Clone)]
+struct Table {
+    at: ConnInfo,
+    system_identifier: String,
+    slot: String,
+    schema: String,
+}
+
+impl Letters {
+    /// None: the stream halts at poison. `from` is the slot's confirmed position.
+    pub(super) async fn open(
+        config: &Config,
+        server: &ConnInfo,
+        system_identifier: &str,
+        from: Lsn,
+        culprit: Option<&Culprit>,
+    ) -> Result<Option<Letters>, Error> {
+        if config.on_poison == Some(OnPoison::Halt) {
+            return Ok(None);
+        }
+        let table = Table {
+            at: server.clone(),
+            system_identifier: system_identifier.to_owned(),
+            slot: config.slot.clone(),
+            schema: names::home(config).to_owned(),
+        };
+        let store = table.connect().await?;
+        if !store.exists().await? {
+            return match config.on_poison {
+                None => Ok(None),
+                Some(_) => Err(Error::NoTable { table: format!("{}.dead_letter", table.schema) }),
+            };
+        }
+        let bounds = Bounds {
+            parks: config.on_poison != Some(OnPoison::DeadLetter),
+            aggregates_max: config.park_max_aggregates,
+            events_max: config.park_max_events,
+        };
+        let (known, parked) = (store.known(from).await?, store.parked().await?);
+        let parking = Parking::new(bounds, known, parked, culprit.cloned(), Instant::now());
+        Ok(Some(Letters { parking, table, task: None, trouble: None }))
+    }
+
+    /// Nothing may be stepped now: poison is not durable yet, or an aggregate is being handed over.
+    pub(super) fn holds(&self) -> bool {
+        self.parking.holds()
+    }
+
+    /// Why the table cannot be worked on.
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    pub(super) fn verdict(&mut self, record: &Record<'_>) -> Verdict {
+        self.parking.verdict(record)
+    }
+
+    /// The slot's position: the stream is past what lies before it.
+    pub(super) fn confirmed(&mut self, lsn: Lsn) {
+        self.parking.confirmed(lsn);
+    }
+
+    /// The event follows its row: it is done with here.
+    pub(super) fn follow(&mut self, ticket: Ticket) {
+        self.parking.follow(ticket);
+    }
+
+    /// Nothing is wrong with it, but it waits behind another.
+    pub(super) fn park(&mut self, record: &Record<'_>, key: ParkKey) -> Result<(), Error> {
+        self.parking.park(record, key, SystemTime::now())
+    }
+
+    /// Kafka does not take it.
+    pub(super) fn refused(&mut self, record: &Record<'_>, culprit: &Culprit) -> Result<(), Error> {
+        let reason = &culprit.reason;
+        tracing::error!(topic = record.topic, position = %record.position, "an event becomes a dead letter: {reason}");
+        self.parking.refused(record, culprit, SystemTime::now())
+    }
+
+    /// No record can be made of it.
+    pub(super) fn poison(&mut self, ticket: Ticket, poison: &Poison) -> Result<(), Error> {
+        if self.parking.follows(poison) {
+            self.parking.follow(ticket);
+            return Ok(());
+        }
+        tracing::error!("an event becomes a dead letter: {poison}");
+        self.parking.poison(ticket, poison, SystemTime::now())
+    }
+
+    /// Events and aggregates that are parked.
+    pub(super) fn parked(&self) -> (u64, u64) {
+        self.parking.parked()
+    }
+
+    /// How many events became dead letters since the last call, by reason.
+    pub(super) fn take_counts(&mut self) -> HashMap<ReasonClass, u64> {
+        self.parking.take_counts()
+    }
+
+    /// The next record to send again; it is taken for sent when `send` takes it.
+    pub(super) fn send_next<E>(&mut self, send: impl FnOnce(&Record<'_>) -> Result<(), E>) -> Result<bool, E> {
+        self.parking.send_next(send)
+    }
+
+    /// Kafka has the replayed record.
+    pub(super) fn replayed(&mut self, ticket: Ticket) {
+        self.parking.replayed(ticket);
+    }
+
+    /// Tickets whose rows are durable.
+    pub(super) fn take_acknowledged(&mut self) -> Vec<Ticket> {
+        self.parking.take_acknowledged()
+    }
+
+    /// Records are under way again, or wait for it.
+    pub(super) fn replays(&self) -> bool {
+        self.parking.replays()
+    }
+
+    /// Waits until a piece of work on the table has ended, or may be due. Cancel safe.
+    pub(super) async fn ready(&mut self) {
+        if let Some(task) = &mut self.task {
+            let ended = task.await.expect("work on the table does not panic");
+            self.task = None;
+            self.end(ended);
+        } else if let Some(due) = self.parking.due() {
+            tokio::time::sleep_until(due.into()).await;
+        }
+    }
+
+    /// Starts what is due. Called once a turn.
+    pub(super) fn work(&mut self) {
+        if let Some(work) = self.parking.next_work(Instant::now()) {
+            self.task = Some(self.table.start(work));
+        }
+    }
+
+    /// Sends nothing more again: what was not sent stays asked for.
+    pub(super) fn drain(&mut self) {
+        self.parking.drain();
+    }
+
+    fn end(&mut self, ended: Result<Done, Failed>) {
+        match ended {
+            Ok(done) => {
+                if self.trouble.take().is_some() {
+                    tracing::info!("the table of dead letters can be worked on again");
+                }
+                if let Done::Settled { rows, keys } = &done {
+                    tracing::info!(
+                        events = rows,
+                        aggregates = keys.len(),
+                        "replayed; so many aggregates are the stream's again"
+                    );
+                }
+                self.parking.done(done, Instant::now());
+            }
+            Err(Failed { work, error }) => {
+                let trouble = format!("dead letters cannot be written or read, the stream waits: {}", Chain(&error));
+                if self.trouble.as_ref() != Some(&trouble) {
+                    tracing::warn!("{trouble}");
+                }
+                self.trouble = Some(trouble);
+                self.parking.failed(work, Instant::now());
+            }
+        }
+    }
+}
+
+impl Drop for Letters {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+impl Table {
+    async fn connect(&self) -> Result<Store, postgres::Error> {
+        Store::connect(&self.at, &self.system_identifier, &self.slot, &self.schema).await
+    }
+
+    fn start(&self, work: Work) -> JoinHandle<Result<Done, Failed>> {
+        let table = self.clone();
+        tokio::spawn(async move { table.work(&work).await.map_err(|error| Failed { work, error }) })
+    }
+
+    async fn work(&self, work: &Work) -> Result<Done, postgres::Error> {
+        let store = self.connect().await?;
+        Ok(match work {
+            Work::Write(letters) => {
+                let rows: Vec<DeadLetter> = letters.iter().map(|(_, letter)| letter.clone()).collect();
+                store.write(&rows).await?;
+                Done::Written(letters.iter().map(|(ticket, _)| *ticket).collect())
+            }
+            Work::Settle(rows) => Done::Settled { rows: rows.len(), keys: store.settle(rows).await? },
+            Work::Look(culprit) => {
+                let mut requested = store.requested(REPLAY_RECORDS, REPLAY_BYTES).await?;
+                // Sent again, and refused again: that ended the session before this one.
+                if let Some(culprit) = culprit {
+                    if let Some(row) = requested.iter().find(|row| culprit.is_at(row.letter.position)) {
+                        store.refuse(row.id, culprit.class, &culprit.reason).await?;
+                        requested = store.requested(REPLAY_RECORDS, REPLAY_BYTES).await?;
+                    }
+                }
+                Done::Seen { requested, parked: store.parked().await? }
+            }
+        })
+    }
+}

@@ -1,0 +1,168 @@
+//! The table of dead letters, by what its statements promise.
+
+use std::collections::{BTreeSet, HashMap};
+
+use walpost::{
+    pipeline::{Lsn, Position, Ticket},
+    postgres::dead_letter::{DeadLetter, Known, ParkKey, State, Stored},
+    session::letters::Culprit,
+};
+
+use crate::{
+    oracle::{Judged, Oracle},
+    random::Random,
+    world::number,
+};
+
+#[derive(Default)]
+pub(crate) struct Table {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) parked: u64,
+    pub(crate) replayed: u64,
+}
+
+pub(crate) struct Row {
+    letter: DeadLetter,
+    state: State,
+    requested: bool,
+}
+
+impl Row {
+    pub(crate) fn event(&self) -> usize {
+        number(&self.letter.event_id)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.state, State::Dead | State::Parked)
+    }
+
+    fn is_parked(&self) -> bool {
+        self.state == State::Parked
+    }
+}
+
+impl Table {
+    pub(crate) fn write(&mut self, letters: &[(Ticket, DeadLetter)], oracle: &mut Oracle) -> Judged {
+        for (_, letter) in letters {
+            if self.rows.iter().all(|row| row.letter.position != letter.position) {
+                let state = if letter.park_key.is_some() { State::Parked } else { State::Dead };
+                self.parked += u64::from(state == State::Parked);
+                self.rows.push(Row { letter: letter.clone(), state, requested: false });
+                oracle.row(number(&letter.event_id), state)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keys of these rows, and of those that have no parked row left.
+    pub(crate) fn settle(
+        &mut self,
+        ids: &[i64],
+        oracle: &mut Oracle,
+    ) -> Result<[BTreeSet<ParkKey>; 2], crate::oracle::Violation> {
+        let (mut all, mut asked) = (BTreeSet::new(), BTreeSet::new());
+        for &id in ids {
+            let row = &mut self.rows[id as usize];
+            row.state = State::Replayed;
+            self.replayed += 1;
+            oracle.row(row.event(), State::Replayed)?;
+            all.extend(row.letter.park_key);
+            asked.extend(row.letter.park_key.filter(|_| row.requested));
+        }
+        let mut emptied = all.clone();
+        for row in self.rows.iter_mut().filter(|row| row.is_parked()) {
+            let key = row.letter.park_key.expect("a parked row has a key");
+            row.requested |= asked.contains(&key);
+            emptied.remove(&key);
+        }
+        Ok([all, emptied])
+    }
+
+    /// What is sent next, and what was refused again.
+    pub(crate) fn requested(&mut self, culprit: Option<&Culprit>, limit: usize) -> Vec<Stored> {
+        let next = self.next(limit);
+        let Some(culprit) = culprit else { return next };
+        let Some(refused) = next.iter().find(|row| row.letter.position.to_string() == culprit.position) else {
+            return next;
+        };
+        let key = refused.letter.park_key;
+        self.rows[refused.id as usize].requested = false;
+        self.rows
+            .iter_mut()
+            .filter(|row| row.is_parked() && row.letter.park_key == key)
+            .for_each(|row| row.requested = false);
+        self.next(limit)
+    }
+
+    fn next(&self, limit: usize) -> Vec<Stored> {
+        let open = || self.rows.iter().enumerate().filter(|(_, row)| row.is_open());
+        let asked: Vec<_> =
+            open().filter(|(_, row)| row.requested).filter_map(|(_, row)| row.letter.park_key).collect();
+        let is_wanted = |row: &Row| match row.letter.park_key {
+            Some(key) => asked.contains(&key),
+            None => row.requested,
+        };
+        let mut next: Vec<_> = open()
+            .filter(|(_, row)| is_wanted(row))
+            .map(|(id, row)| Stored {
+                id: id as i64,
+                system_identifier: String::new(),
+                slot: String::new(),
+                letter: row.letter.clone(),
+                state: row.state,
+                replay_requested_at: None,
+                settled_at: None,
+            })
+            .collect();
+        next.sort_by_key(|row| row.letter.position);
+        next.truncate(limit);
+        next
+    }
+
+    pub(crate) fn parked(&self) -> HashMap<ParkKey, u64> {
+        let mut parked = HashMap::new();
+        for row in self.rows.iter().filter(|row| row.is_parked()) {
+            *parked.entry(row.letter.park_key.expect("a parked row has a key")).or_default() += 1;
+        }
+        parked
+    }
+
+    pub(crate) fn known(&self, from: Lsn) -> Known {
+        let again = self.rows.iter().filter(|row| row.letter.position >= Position { commit_lsn: from, ordinal: 0 });
+        again.map(|row| (row.letter.position, row.letter.event_id.clone(), row.state)).collect()
+    }
+
+    /// A person asks for a letter, or for no more of it; for all of its key, or for it alone.
+    pub(crate) fn mark(&mut self, random: &mut Random, oracle: &mut Oracle) -> Judged {
+        let open: Vec<usize> = (0..self.rows.len()).filter(|&id| self.rows[id].is_open()).collect();
+        if open.is_empty() {
+            return Ok(());
+        }
+        let chosen = random.pick(&open);
+        let (discards, whole, key) = (random.one_in(5), random.one_in(2), self.rows[chosen].letter.park_key);
+        for id in open {
+            let row = &mut self.rows[id];
+            if id == chosen || whole && key.is_some() && row.letter.park_key == key {
+                row.requested |= !discards;
+                if discards {
+                    row.state = State::Discarded;
+                    oracle.row(row.event(), State::Discarded)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A person asks for all that nobody has asked for, and discards what has no topic.
+    pub(crate) fn mark_all(&mut self, oracle: &mut Oracle) -> Judged {
+        for row in self.rows.iter_mut().filter(|row| row.is_open()) {
+            if row.letter.topic.is_some() {
+                row.requested = true;
+            } else {
+                row.state = State::Discarded;
+                oracle.row(row.event(), State::Discarded)?;
+            }
+        }
+        Ok(())
+    }
+}
