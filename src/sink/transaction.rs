@@ -252,10 +252,22 @@ impl Transaction {
 
 /// Ends every older producer of the transactional id. Blocks while brokers are away.
 fn fence(calls: &Transactions, id: &str, principal: &str, wanted: impl Fn() -> bool) -> Result<(), Error> {
+    const TELL: Duration = Duration::from_secs(10);
+    let begun = Instant::now();
+    let mut told = false;
     while wanted() {
         match calls.init(PATIENCE) {
             Ok(()) => return Ok(()),
-            Err(error) if error.retriable => tracing::debug!(text = error.text, "fencing older producers"),
+            Err(error) if error.retriable => {
+                if !told && begun.elapsed() > TELL {
+                    tracing::warn!(
+                        "no producer id for transactional id {id} yet, trying on: {}; are there as many brokers as \
+                         transaction.state.log.replication.factor asks for?",
+                        error.text
+                    );
+                    told = true;
+                }
+            }
             Err(error) => return Err(unopened(&error, id, principal)),
         }
     }

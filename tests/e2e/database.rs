@@ -235,6 +235,8 @@ fn a_link_that_swallows_everything_is_given_up_and_made_anew() {
     let walpost = Walpost::start(&outbox.configuration(kafka, &through(&proxy, &outbox)));
     for _ in 0..if long() { 10 } else { 2 } {
         let pid = walpost.streams(&outbox, WITHIN);
+        // The walsender streams a moment before walpost's other connections are there.
+        eventually(WITHIN, "it is ready", || walpost.http("/readyz").filter(|(code, _)| *code == 200));
         writer.bulk(Bulk { transactions: 500, rows: 1, aggregates: 7, padding: 100 });
         proxy.swallow();
         writer.bulk(Bulk { transactions: 500, rows: 1, aggregates: 7, padding: 100 });
