@@ -12,7 +12,7 @@
 //!    event behind the others, as parked. This holds until step 4 and from the first record after a restart on.
 //! 3. It sends the rows of a requested key in the order of their positions, those parked since the request included
 //!    ([`Store::requested`]), each before anything later of its key. After a restart it begins when the stream has met
-//!    again all that the table has ([`Store::known`]): before that it may yet bring an earlier event, sent and lost.
+//!    again all that the table has ([`Store::known`]): until then it may bring earlier events, sent and lost, to write.
 //! 4. When Kafka has acknowledged rows, it settles them ([`Store::settle`]). The key whose last parked row that was is
 //!    unparked: every earlier event of it is acknowledged, and the next one comes from the stream.
 //!

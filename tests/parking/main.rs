@@ -51,6 +51,12 @@ fn every_promise_holds_on_every_seed() {
     assert!(calm > seeds / 50, "runs without a fault are needed too");
 }
 
+/// After a crash, a table that fails, and a look before it takes what the stream parked again ahead of a requested row.
+#[test]
+fn a_replay_does_not_overtake_what_is_parked_again_and_unwritten() {
+    World::new(18_310, None).run().unwrap_or_else(|violation| panic!("{violation}"));
+}
+
 /// The saboteur is caught by a promise that it breaks.
 #[track_caller]
 fn caught(sabotage: Sabotage, promises: &[Promise]) {

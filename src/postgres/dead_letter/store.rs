@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use futures_util::future::try_join_all;
 use tokio_postgres::{Statement, types::ToSql};
 
-use super::{Access, COLUMNS, DeadLetter, Encoding, ParkKey, ReasonClass, State, Stored, TABLE, durably, from_unix_ms};
+use super::{
+    Access, COLUMNS, DeadLetter, Encoding, ParkKey, PositionText, ReasonClass, State, Stored, TABLE, durably,
+    from_unix_ms,
+};
 use crate::{
     pipeline::{Lsn, Position},
     postgres::{
@@ -125,9 +128,9 @@ impl Store {
         );
         let first = Position { commit_lsn: from, ordinal: 0 }.to_string();
         let rows = self.client.query(&statement, &[&self.system_identifier, &self.slot, &first]).await?;
-        let mut states: BTreeMap<String, Vec<(String, State)>> = BTreeMap::new();
+        let mut states: BTreeMap<Position, Vec<(String, State)>> = BTreeMap::new();
         for row in &rows {
-            states.entry(row.try_get(0)?).or_default().push((row.try_get(1)?, row.try_get(2)?));
+            states.entry(row.try_get::<_, PositionText>(0)?.0).or_default().push((row.try_get(1)?, row.try_get(2)?));
         }
         Ok(Known { states, encoding: self.encoding })
     }
@@ -235,7 +238,7 @@ impl Store {
 pub struct Known {
     /// Event ids and states by position. A position has more than one event only where a restored copy of the database
     /// went another way.
-    states: BTreeMap<String, Vec<(String, State)>>,
+    states: BTreeMap<Position, Vec<(String, State)>>,
     encoding: Encoding,
 }
 
@@ -244,15 +247,20 @@ impl Known {
         self.states.is_empty()
     }
 
+    /// The last event of them.
+    pub fn last(&self) -> Option<Position> {
+        self.states.last_key_value().map(|(position, _)| *position)
+    }
+
     /// What lies before this position is not met any more.
     pub fn forget_before(&mut self, position: Position) {
-        self.states = self.states.split_off(&position.to_string());
+        self.states = self.states.split_off(&position);
     }
 
     /// The state of the event's row, if the table has one. `event_id` as it would be written.
     pub fn state(&self, position: Position, event_id: &str) -> Option<State> {
         let event_id = self.encoding.event_id(event_id);
-        let events = self.states.get(&position.to_string())?;
+        let events = self.states.get(&position)?;
         events.iter().find(|(id, _)| *id == event_id).map(|(_, state)| *state)
     }
 }
@@ -260,9 +268,9 @@ impl Known {
 impl FromIterator<(Position, String, State)> for Known {
     /// Positions, event ids and states, of a database in UTF-8.
     fn from_iter<I: IntoIterator<Item = (Position, String, State)>>(rows: I) -> Known {
-        let mut states: BTreeMap<String, Vec<(String, State)>> = BTreeMap::new();
+        let mut states: BTreeMap<Position, Vec<(String, State)>> = BTreeMap::new();
         for (position, id, state) in rows {
-            states.entry(position.to_string()).or_default().push((id, state));
+            states.entry(position).or_default().push((id, state));
         }
         Known { states, encoding: Encoding { unicode: true } }
     }

@@ -71,6 +71,8 @@ pub struct Parking {
     bounds: Bounds,
     /// Rows of events that may be streamed again.
     known: Known,
+    /// The last of them.
+    known_last: Option<Position>,
     parked: Parked,
     culprit: Option<Culprit>,
     /// Not in the table yet.
@@ -152,6 +154,7 @@ impl Parking {
     ) -> Parking {
         Parking {
             bounds,
+            known_last: known.last(),
             known,
             parked: Parked::new(parked),
             culprit,
@@ -344,10 +347,12 @@ impl Parking {
     }
 
     /// Not while rows are on their way: they would come again. Not before the stream has met all that an earlier session
-    /// wrote: of the same keys it may yet bring what was sent before that, and lost, and what is replayed must not overtake
-    /// it.
+    /// wrote, and what it parked on the way is written: of the same keys it brings what was sent before that, and lost, and
+    /// what is replayed must not overtake it.
     fn may_look(&self) -> bool {
-        !self.replays() && self.known.is_empty() && !self.draining
+        let is_later = |letter: &DeadLetter| Some(letter.position) > self.known_last;
+        let has_caught_up = self.known.is_empty() && self.unwritten.first().is_none_or(|(_, letter)| is_later(letter));
+        has_caught_up && !self.replays() && !self.draining
     }
 
     pub fn done(&mut self, done: Done, now: Instant) {
