@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rdkafka::{
     Message, Offset, TopicPartitionList,
-    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
+    admin::{AdminClient, AdminOptions},
     client::DefaultClientContext,
     config::ClientConfig,
     consumer::{BaseConsumer, Consumer},
@@ -15,7 +15,10 @@ use rdkafka::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::error::Error;
+use super::{
+    error::Error,
+    topics::{self, new_topic},
+};
 use crate::{
     config::{Config, ExactlyOnce},
     kafka::{
@@ -37,6 +40,8 @@ const TELL: Duration = Duration::from_secs(5);
 pub(super) struct Positions {
     pub(super) topic: String,
     replication: Option<i32>,
+    /// `route.unknown_topic_timeout`.
+    patience: Duration,
     transactional_id: String,
     system_identifier: String,
     timeline: u32,
@@ -69,6 +74,7 @@ impl Positions {
         Positions {
             topic: exactly_once.positions_topic.clone(),
             replication: exactly_once.positions_replication,
+            patience: config.unknown_topic_timeout,
             transactional_id: transactional_id(config, exactly_once, source),
             system_identifier: source.system_identifier.to_owned(),
             timeline: source.timeline,
@@ -217,28 +223,12 @@ impl Positions {
     }
 
     fn create(&self) -> Result<(), Error> {
-        const BROKER_DEFAULT: i32 = -1;
-        let failed = |error: &KafkaError| self.unreadable(error);
-        let admin: AdminClient<DefaultClientContext> = self.consumer.create().map_err(|error| failed(&error))?;
-        let replication = TopicReplication::Fixed(self.replication.unwrap_or(BROKER_DEFAULT));
-        let topic = NewTopic::new(&self.topic, 1, replication).set("cleanup.policy", "compact");
+        let admin: AdminClient<DefaultClientContext> =
+            self.consumer.create().map_err(|error| self.unreadable(&error))?;
+        let topic = new_topic(&self.topic, Some(1), self.replication).set("cleanup.policy", "compact");
         let options = AdminOptions::new().operation_timeout(Some(ANSWER));
-        let results = tokio::runtime::Handle::current().block_on(admin.create_topics([&topic], &options));
-        match results.map_err(|error| failed(&error))?.into_iter().next() {
-            None | Some(Ok(_)) | Some(Err((_, Code::TopicAlreadyExists))) => Ok(()),
-            Some(Err((_, code @ (Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed)))) => {
-                Err(Error::Unauthorized {
-                    principal: self.principal.clone(),
-                    right: format!("CREATE on topic {}, or on the cluster", self.topic),
-                    reason: code.to_string(),
-                })
-            }
-            Some(Err((_, code))) => Err(Error::CreateTopic {
-                topic: self.topic.clone(),
-                reason: code.to_string(),
-                rejected: matches!(code, Code::InvalidTopic | Code::InvalidReplicationFactor | Code::PolicyViolation),
-            }),
-        }
+        let created = topics::create(&admin, &topic, &options, self.patience, &self.principal);
+        tokio::runtime::Handle::current().block_on(created)
     }
 
     fn unreadable(&self, error: &KafkaError) -> Error {

@@ -78,10 +78,20 @@ impl Preparation {
     /// Resolves when the topic exists, where it is to be created (`topics.create`), and its limit is known or cannot be.
     pub(super) fn prepare(&mut self, name: &str) -> JoinHandle<Result<Prepared, Error>> {
         let (admin, limits, name) = (self.admin(), self.limits, name.to_owned());
-        let created = self.topics.create.then(|| self.create(&name));
+        let (topics, patience, principal) = (self.topics, self.patience, self.principal.clone());
         tokio::spawn(async move {
-            if let Some(created) = created {
-                created.await.expect("creating a topic does not panic")?;
+            if topics.create {
+                let admin = admin.as_ref().map_err(|error| Error::CreateTopic {
+                    topic: name.clone(),
+                    reason: error.to_string(),
+                    rejected: false,
+                })?;
+                let topic = new_topic(&name, topics.partitions, topics.replication);
+                // An hour is for ever: while no broker answers, librdkafka tries by itself and the stream waits.
+                let awaited = AdminOptions::new()
+                    .request_timeout(Some(Duration::from_secs(3600)))
+                    .operation_timeout(Some(Duration::from_secs(30)));
+                create(admin, &topic, &awaited, patience, &principal).await?;
             }
             let batch_bytes_max = match admin {
                 Ok(admin) if limits => batch_bytes_max(&admin, &name).await,
@@ -90,59 +100,61 @@ impl Preparation {
             Ok(Prepared { batch_bytes_max })
         })
     }
+}
 
-    fn create(&mut self, name: &str) -> JoinHandle<Result<(), Error>> {
-        let (admin, topics, patience) = (self.admin(), self.topics, self.patience);
-        let principal = self.principal.clone();
-        let name = name.to_owned();
-        tokio::spawn(async move {
-            let failed = |reason: String, rejected| Error::CreateTopic { topic: name.clone(), reason, rejected };
-            let admin = admin.map_err(|error| failed(error.to_string(), false))?;
-            const BROKER_DEFAULT: i32 = -1;
-            let replication = TopicReplication::Fixed(topics.replication.unwrap_or(BROKER_DEFAULT));
-            let topic = NewTopic::new(&name, topics.partitions.unwrap_or(BROKER_DEFAULT), replication);
-            // An hour is for ever: while no broker answers, librdkafka tries by itself and the stream waits.
-            let awaited = AdminOptions::new()
-                .request_timeout(Some(Duration::from_secs(3600)))
-                .operation_timeout(Some(Duration::from_secs(30)));
-            let since = Instant::now();
-            let mut told = false;
-            loop {
-                let results = admin.create_topics([&topic], &awaited).await.map_err(|error| {
-                    // librdkafka's own limits: the request was not even sent.
-                    let rejected = matches!(error, KafkaError::AdminOpCreation(_));
-                    failed(error.to_string(), rejected)
-                })?;
-                match results.into_iter().next() {
-                    Some(Err((_, Code::TopicAlreadyExists))) | Some(Ok(_)) => return Ok(()),
-                    Some(Err((_, code @ (Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed)))) => {
-                        let right = format!("CREATE on topic {name}, or on the cluster");
-                        return Err(Error::Unauthorized { principal, right, reason: code.to_string() });
-                    }
-                    // Too few brokers is what a cluster says while some, or its only one, are still starting.
-                    Some(Err((_, code @ Code::InvalidReplicationFactor))) if since.elapsed() < patience => {
-                        if !told {
-                            tracing::warn!("topic {name} could not be created yet: {code}; trying for {patience:?}");
-                            told = true;
-                        }
-                        tokio::time::sleep(BROKERS_PAUSE).await;
-                    }
-                    Some(Err((_, code))) => {
-                        let rejected = matches!(
-                            code,
-                            Code::InvalidTopic
-                                | Code::InvalidPartitions
-                                | Code::InvalidReplicationFactor
-                                | Code::InvalidConfig
-                                | Code::InvalidRequest
-                                | Code::PolicyViolation
-                        );
-                        return Err(failed(code.to_string(), rejected));
-                    }
-                    None => return Err(failed("the broker gave no answer".to_owned(), false)),
-                }
+/// None takes the broker's default.
+pub(super) fn new_topic(name: &str, partitions: Option<i32>, replicas: Option<i32>) -> NewTopic<'_> {
+    const BROKER_DEFAULT: i32 = -1;
+    let replication = TopicReplication::Fixed(replicas.unwrap_or(BROKER_DEFAULT));
+    NewTopic::new(name, partitions.unwrap_or(BROKER_DEFAULT), replication)
+}
+
+/// Resolves when the topic exists. `patience`: how long there may be too few brokers for it.
+pub(super) async fn create(
+    admin: &AdminClient<DefaultClientContext>,
+    topic: &NewTopic<'_>,
+    options: &AdminOptions,
+    patience: Duration,
+    principal: &str,
+) -> Result<(), Error> {
+    let name = topic.name;
+    let failed = |reason: String, rejected| Error::CreateTopic { topic: name.to_owned(), reason, rejected };
+    let since = Instant::now();
+    let mut told = false;
+    loop {
+        let results = admin.create_topics([topic], options).await.map_err(|error| {
+            // librdkafka's own limits: the request was not even sent.
+            let rejected = matches!(error, KafkaError::AdminOpCreation(_));
+            failed(error.to_string(), rejected)
+        })?;
+        match results.into_iter().next() {
+            Some(Err((_, Code::TopicAlreadyExists))) | Some(Ok(_)) => return Ok(()),
+            Some(Err((_, code @ (Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed)))) => {
+                let right = format!("CREATE on topic {name}, or on the cluster");
+                return Err(Error::Unauthorized { principal: principal.to_owned(), right, reason: code.to_string() });
             }
-        })
+            // Too few brokers is what a cluster says while some, or its only one, are still starting.
+            Some(Err((_, code @ Code::InvalidReplicationFactor))) if since.elapsed() < patience => {
+                if !told {
+                    tracing::warn!("topic {name} could not be created yet: {code}; trying for {patience:?}");
+                    told = true;
+                }
+                tokio::time::sleep(BROKERS_PAUSE).await;
+            }
+            Some(Err((_, code))) => {
+                let rejected = matches!(
+                    code,
+                    Code::InvalidTopic
+                        | Code::InvalidPartitions
+                        | Code::InvalidReplicationFactor
+                        | Code::InvalidConfig
+                        | Code::InvalidRequest
+                        | Code::PolicyViolation
+                );
+                return Err(failed(code.to_string(), rejected));
+            }
+            None => return Err(failed("the broker gave no answer".to_owned(), false)),
+        }
     }
 }
 
