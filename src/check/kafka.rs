@@ -221,6 +221,7 @@ mod tests {
         let exactly_once = ExactlyOnce {
             transactional_id: None,
             commit_interval: Duration::from_millis(20),
+            transaction_timeout: Duration::from_secs(60),
             commit_records: 5_000,
             positions_topic: "walpost.positions".to_owned(),
             positions_replication: None,

@@ -1,6 +1,6 @@
 //! Bounds compared with each other: none may promise what another forbids.
 
-use super::{Config, Delivery, kafka::KafkaProperties};
+use super::{Config, Delivery};
 
 /// Two keys that contradict each other: which one to name, and why.
 pub(super) struct Contradiction {
@@ -31,30 +31,25 @@ pub(super) fn compare(mut config: Config) -> Result<Config, Contradiction> {
         });
     }
     if let Delivery::ExactlyOnce(exactly_once) = &config.delivery {
-        // librdkafka's default is a minute.
-        let timeout_ms = limit(&config.kafka, "transaction.timeout.ms").unwrap_or(60_000);
-        if exactly_once.commit_interval.as_millis() >= timeout_ms as u128 {
+        if exactly_once.commit_interval >= exactly_once.transaction_timeout {
             let problem = format!(
-                "{} is not below transaction.timeout.ms, {timeout_ms} ms: Kafka would give up every transaction before its end",
+                "{} is not below transaction.timeout.ms, {} ms: Kafka would give up every transaction before its end",
                 humantime::format_duration(exactly_once.commit_interval),
+                exactly_once.transaction_timeout.as_millis(),
             );
             return Err(Contradiction { path: "exactly_once.commit_interval", problem });
         }
     }
     // A queue of 0 messages has no bound.
-    let messages = limit(&config.kafka, "queue.buffering.max.messages").filter(|messages| *messages > 0);
+    let messages = config.kafka.number("queue.buffering.max.messages").filter(|messages| *messages > 0);
     if let Some(messages) = messages.filter(|messages| *messages < config.in_flight_records) {
         tracing::info!("in_flight_records lowered to queue.buffering.max.messages, {messages}");
         config.in_flight_records = messages;
     }
-    let bytes = limit(&config.kafka, "queue.buffering.max.kbytes").map(|kbytes| kbytes.saturating_mul(1024));
+    let bytes = config.kafka.number("queue.buffering.max.kbytes").map(|kbytes: usize| kbytes.saturating_mul(1024));
     if let Some(bytes) = bytes.filter(|bytes| *bytes < config.in_flight_bytes) {
         tracing::info!("in_flight_bytes lowered to queue.buffering.max.kbytes, {bytes} bytes");
         config.in_flight_bytes = bytes;
     }
     Ok(config)
-}
-
-fn limit(kafka: &KafkaProperties, name: &str) -> Option<usize> {
-    kafka.get(name)?.trim().parse().ok()
 }

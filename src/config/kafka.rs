@@ -19,6 +19,11 @@ impl KafkaProperties {
         self.0.get(name).map(String::as_str)
     }
 
+    /// The value as a number, where it is one.
+    pub fn number<N: std::str::FromStr>(&self, name: &str) -> Option<N> {
+        self.get(name)?.trim().parse().ok()
+    }
+
     /// Names and values, as librdkafka takes them; secrets too.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))

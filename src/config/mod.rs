@@ -135,6 +135,8 @@ pub struct ExactlyOnce {
     pub transactional_id: Option<String>,
     /// How long a Kafka transaction stays open.
     pub commit_interval: Duration,
+    /// librdkafka's `transaction.timeout.ms`: Kafka gives up a transaction that is open for longer.
+    pub transaction_timeout: Duration,
     /// Most records of a Kafka transaction.
     pub commit_records: usize,
     /// The compacted topic that holds how far each stream's records reach.

@@ -1,6 +1,6 @@
 //! From what was typed to what it means.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use secrecy::{ExposeSecret, SecretString};
 use toml::Value;
@@ -20,11 +20,15 @@ impl Settings {
     pub fn resolve(&self, environment: &Environment, needs: Needs) -> Result<Config, ConfigError> {
         let typed: Typed = serde_path_to_error::deserialize(Value::Table(self.table()))
             .map_err(|error| self.refuse(&error.path().to_string(), error.inner().message()))?;
+        // librdkafka's default is a minute.
+        const TRANSACTION_TIMEOUT_MS: u64 = 60_000;
+        let kafka = self.kafka(&typed)?;
+        let transaction_timeout_ms = kafka.number("transaction.timeout.ms").unwrap_or(TRANSACTION_TIMEOUT_MS);
         let config = Config {
             database: self.database(&typed, environment, needs)?,
             brokers: self.brokers(&typed, needs)?,
             slot: self.slot(&typed)?,
-            kafka: self.kafka(&typed)?,
+            kafka,
             outboxes: self.distinct(typed.outbox)?,
             publication: typed.publication,
             on_poison: typed.on_poison,
@@ -35,6 +39,7 @@ impl Settings {
                 typed::Delivery::ExactlyOnce => Delivery::ExactlyOnce(ExactlyOnce {
                     transactional_id: typed.exactly_once.transactional_id,
                     commit_interval: typed.exactly_once.commit_interval,
+                    transaction_timeout: Duration::from_millis(transaction_timeout_ms),
                     commit_records: typed.exactly_once.commit_records,
                     positions_topic: typed.exactly_once.positions_topic,
                     positions_replication: typed.exactly_once.positions_replication,

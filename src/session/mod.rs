@@ -330,9 +330,8 @@ impl Session<'_> {
     /// Ends the Kafka transaction where it is time: between two of PostgreSQL's if they fit.
     fn cut(&mut self) -> Result<(), Error> {
         let inside = self.pipeline.in_transaction() && !self.kafka.is_holding();
-        let waits = self.letters.as_ref().is_some_and(Letters::holds);
         let cut = match self.mode {
-            _ if waits || !self.pipeline.has_room() => Cut::Now,
+            _ if self.letters_hold() || !self.pipeline.has_room() => Cut::Now,
             Mode::Streaming | Mode::Draining { .. } if inside => Cut::Inside,
             Mode::Streaming => Cut::Between,
             Mode::Draining { .. } | Mode::Detaching { .. } => Cut::Now,
@@ -345,8 +344,11 @@ impl Session<'_> {
             Mode::Streaming | Mode::Detaching { .. } => true,
             Mode::Draining { .. } => self.pipeline.in_transaction(),
         };
-        let holds = self.letters.as_ref().is_some_and(Letters::holds);
-        wanted && self.pipeline.has_room() && !self.kafka.is_holding() && !holds
+        wanted && self.pipeline.has_room() && !self.kafka.is_holding() && !self.letters_hold()
+    }
+
+    fn letters_hold(&self) -> bool {
+        self.letters.as_ref().is_some_and(Letters::holds)
     }
 
     /// Sends what was asked for again.

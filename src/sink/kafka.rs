@@ -73,7 +73,7 @@ impl BatchBytes {
 
     /// As the configuration has it, or librdkafka's default.
     pub fn of(config: &Config) -> BatchBytes {
-        BatchBytes(config.kafka.get("batch.size").and_then(|bytes| bytes.parse().ok()).unwrap_or(1_000_000))
+        BatchBytes(config.kafka.number("batch.size").unwrap_or(1_000_000))
     }
 
     /// A quarter; below 16 KiB, every record by itself.
@@ -122,8 +122,7 @@ impl Kafka {
         };
         let producer = Producer::new(properties.iter().map(|(name, value)| (name.as_str(), value.as_str())))?;
         let transaction = positions.map(|(positions, exactly_once)| {
-            let timeout = config.kafka.get("transaction.timeout.ms");
-            Transaction::open(producer.transactions(), positions, exactly_once, timeout, principal.clone())
+            Transaction::open(producer.transactions(), positions, exactly_once, principal.clone())
         });
         Ok(Kafka {
             producer,

@@ -20,8 +20,6 @@ use crate::{
     pipeline::{Position, Record, Ticket, resume::Stored},
 };
 
-/// librdkafka's default of `transaction.timeout.ms`.
-const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long one call waits before it looks whether it is still wanted.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -35,7 +33,6 @@ pub(super) struct Transaction {
     /// `transaction.timeout.ms`: the broker aborts what is open for longer.
     timeout: Duration,
     phase: Phase,
-    opened: Option<Option<Stored>>,
     committed: Vec<Ticket>,
 }
 
@@ -43,6 +40,8 @@ pub(super) struct Transaction {
 enum Phase {
     /// Older producers are being fenced, and the position is read.
     Opening(oneshot::Receiver<Result<Option<Stored>, Error>>),
+    /// The position is read, and waits to be taken.
+    Opened(Option<Stored>),
     /// No transaction is open.
     Closed,
     Open(Batch),
@@ -59,7 +58,9 @@ struct Batch {
     /// Records that Kafka has not answered, the position's included.
     unanswered: usize,
     /// The last event of the stream. None: only replayed ones, which reach no further.
-    reached: Option<(Position, String)>,
+    reached: Option<Position>,
+    /// Its id.
+    event_id: String,
 }
 
 /// Where the stream stands when a transaction might end.
@@ -79,7 +80,6 @@ impl Transaction {
         transactions: Transactions,
         positions: Positions,
         exactly_once: &ExactlyOnce,
-        timeout: Option<&str>,
         principal: String,
     ) -> Transaction {
         let (sender, receiver) = oneshot::channel();
@@ -90,16 +90,14 @@ impl Transaction {
             // Nobody wants it any more.
             let _ = sender.send(read);
         });
-        let timeout = timeout.and_then(|ms| ms.parse().ok()).map_or(TIMEOUT, Duration::from_millis);
         Transaction {
             transactions,
             positions,
             principal,
             interval: exactly_once.commit_interval,
             records_max: exactly_once.commit_records,
-            timeout,
+            timeout: exactly_once.transaction_timeout,
             phase: Phase::Opening(receiver),
-            opened: None,
             committed: Vec::new(),
         }
     }
@@ -107,23 +105,34 @@ impl Transaction {
     /// Nothing may be sent now.
     pub(super) fn is_busy(&self) -> bool {
         match &self.phase {
-            Phase::Closed => self.opened.is_some(),
+            Phase::Closed => false,
             Phase::Open(batch) => batch.tickets.len() >= self.records_max,
-            Phase::Opening(_) | Phase::Closing(_) | Phase::Committing(..) => true,
+            Phase::Opening(_) | Phase::Opened(_) | Phase::Closing(_) | Phase::Committing(..) => true,
         }
     }
 
     /// What was stored, once it is known that no older producer can add to it.
     pub(super) fn take_opened(&mut self) -> Option<Option<Stored>> {
-        self.opened.take()
+        match std::mem::replace(&mut self.phase, Phase::Closed) {
+            Phase::Opened(stored) => Some(stored),
+            phase => {
+                self.phase = phase;
+                None
+            }
+        }
     }
 
     /// Begins a transaction where none is open.
     pub(super) fn begin(&mut self) -> Result<(), Error> {
         if let Phase::Closed = self.phase {
             self.transactions.begin().map_err(|error| self.failed(&error))?;
-            self.phase =
-                Phase::Open(Batch { begun: Instant::now(), tickets: Vec::new(), unanswered: 0, reached: None });
+            self.phase = Phase::Open(Batch {
+                begun: Instant::now(),
+                tickets: Vec::new(),
+                unanswered: 0,
+                reached: None,
+                event_id: String::new(),
+            });
         }
         Ok(())
     }
@@ -137,8 +146,9 @@ impl Transaction {
         batch.tickets.push(record.ticket);
         batch.unanswered += 1;
         if record.ticket.is_of_stream() {
-            let id = record.headers.get("id").unwrap_or_default();
-            batch.reached = Some((record.position, String::from_utf8_lossy(id).into_owned()));
+            batch.reached = Some(record.position);
+            batch.event_id.clear();
+            batch.event_id.push_str(&String::from_utf8_lossy(record.headers.get("id").unwrap_or_default()));
         }
     }
 
@@ -154,7 +164,12 @@ impl Transaction {
     pub(super) fn deadline(&self) -> Option<Instant> {
         match &self.phase {
             Phase::Open(batch) if !batch.tickets.is_empty() => Some(batch.begun + self.interval),
-            Phase::Open(_) | Phase::Opening(_) | Phase::Closed | Phase::Closing(_) | Phase::Committing(..) => None,
+            Phase::Open(_)
+            | Phase::Opening(_)
+            | Phase::Opened(_)
+            | Phase::Closed
+            | Phase::Closing(_)
+            | Phase::Committing(..) => None,
         }
     }
 
@@ -172,7 +187,7 @@ impl Transaction {
             return None;
         }
         let Phase::Open(mut batch) = std::mem::replace(&mut self.phase, Phase::Closed) else { return None };
-        let reached = batch.reached.take().map(|(position, id)| (position, self.positions.value(position, &id)));
+        let reached = batch.reached.map(|position| (position, self.positions.value(position, &batch.event_id)));
         batch.unanswered += usize::from(reached.is_some());
         self.phase = Phase::Closing(batch);
         reached
@@ -202,8 +217,7 @@ impl Transaction {
         match &mut self.phase {
             Phase::Opening(opening) => {
                 let read = opening.await.expect("it answers as long as it is awaited");
-                self.phase = Phase::Closed;
-                self.opened = Some(read?);
+                self.phase = Phase::Opened(read?);
             }
             Phase::Committing(_, commit) => {
                 let outcome = commit.await.expect("a commit does not panic");
@@ -212,7 +226,7 @@ impl Transaction {
                     self.committed = batch.tickets;
                 }
             }
-            Phase::Closed | Phase::Open(_) | Phase::Closing(_) => std::future::pending().await,
+            Phase::Opened(_) | Phase::Closed | Phase::Open(_) | Phase::Closing(_) => std::future::pending().await,
         }
         Ok(())
     }
@@ -226,7 +240,7 @@ impl Transaction {
     pub(super) fn to_abort(&self) -> Option<Transactions> {
         match self.phase {
             Phase::Open(_) | Phase::Closing(_) => Some(self.transactions.clone()),
-            Phase::Opening(_) | Phase::Closed | Phase::Committing(..) => None,
+            Phase::Opening(_) | Phase::Opened(_) | Phase::Closed | Phase::Committing(..) => None,
         }
     }
 
@@ -245,7 +259,7 @@ impl Transaction {
     fn age(&self) -> Option<Duration> {
         match &self.phase {
             Phase::Open(batch) | Phase::Closing(batch) | Phase::Committing(batch, _) => Some(batch.begun.elapsed()),
-            Phase::Opening(_) | Phase::Closed => None,
+            Phase::Opening(_) | Phase::Opened(_) | Phase::Closed => None,
         }
     }
 }
@@ -276,12 +290,10 @@ fn fence(calls: &Transactions, id: &str, principal: &str, wanted: impl Fn() -> b
 
 fn unopened(error: &TransactionError, id: &str, principal: &str) -> Error {
     let reason = error.text.clone();
-    let unauthorized = |right: String| Error::Unauthorized { principal: principal.to_owned(), right, reason };
-    match error.code {
-        Code::TransactionalIdAuthorizationFailed => {
-            unauthorized(format!("WRITE and DESCRIBE on transactional id {id}"))
-        }
-        Code::ClusterAuthorizationFailed => unauthorized("IDEMPOTENT_WRITE on the cluster".to_owned()),
-        _ => Error::Aborted { reason: error.text.clone() },
-    }
+    let right = match error.code {
+        Code::TransactionalIdAuthorizationFailed => format!("WRITE and DESCRIBE on transactional id {id}"),
+        Code::ClusterAuthorizationFailed => "IDEMPOTENT_WRITE on the cluster".to_owned(),
+        _ => return Error::Aborted { reason },
+    };
+    Error::Unauthorized { principal: principal.to_owned(), right, reason }
 }
