@@ -190,20 +190,8 @@ async fn arrived(
     }
 }
 
-async fn compare(site: &Site, mut reader: Reader) -> anyhow::Result<Verdict> {
+async fn compare(site: &Site, reader: Reader) -> anyhow::Result<Verdict> {
     let mut comparison = site.committed().await?;
-    let mut moved = Instant::now();
-    let mut read = 0;
-    while !reader.is_at_end() {
-        match reader.next(Duration::ZERO)? {
-            Some(record) => {
-                comparison.record(event_id(&record));
-                read += 1;
-                moved = Instant::now();
-            }
-            None if moved.elapsed() > STALL => bail!("after {read} records Kafka gave no more for {STALL:?}"),
-            None => tokio::time::sleep(Duration::from_millis(1)).await,
-        }
-    }
+    reader.read(|record| comparison.record(event_id(record))).await?;
     Ok(comparison.verdict())
 }

@@ -102,7 +102,7 @@ pub async fn latency(site: &mut Site, config: &Config, flags: &Flags, plan: Plan
         bail!("walpost did not stop cleanly: {status}");
     }
     // Duplicates come last.
-    let records = Reader::new(site.kafka(), &topic, plan.partitions)?.records().await?;
+    let records = Reader::new(site.kafka(), &topic, plan.partitions)?.read(|_| {}).await?;
     consumer.collect(&mut received, records, WITHIN).await?;
 
     let keyed: Vec<(String, Vec<Sent>)> = sent.into_iter().map(|(number, sent)| (key(number), sent)).collect();

@@ -68,16 +68,12 @@ impl Reader {
         }
     }
 
-    /// All was read that was there when the reader was made.
-    pub fn is_at_end(&self) -> bool {
-        self.ended.len() == self.partitions as usize
-    }
-
-    /// How many records the topic has, by reading them all.
-    pub async fn records(mut self) -> anyhow::Result<usize> {
+    /// Reads all that was there when the reader was made, and gives how many records that is.
+    pub async fn read(mut self, mut each: impl FnMut(&BorrowedMessage<'_>)) -> anyhow::Result<usize> {
         let (mut records, mut moved) = (0, Instant::now());
-        while !self.is_at_end() {
-            if self.next(Duration::ZERO)?.is_some() {
+        while self.ended.len() < self.partitions as usize {
+            if let Some(record) = self.next(Duration::ZERO)? {
+                each(&record);
                 (records, moved) = (records + 1, Instant::now());
             } else if moved.elapsed() > PATIENCE {
                 bail!("after {records} records Kafka gave no more of topic {} for {PATIENCE:?}", self.topic);

@@ -229,7 +229,7 @@ fn a_position_that_is_not_of_this_log_is_an_error_by_name() {
         assert!(walpost.log().contains("exactly_once.positions_topic"), "{}", walpost.log());
         assert_eq!(outbox.confirmed(), before);
     };
-    let wal = || -> u64 { writer_wal(&outbox) };
+    let wal = || -> u64 { database.session().get("SELECT (pg_current_wal_lsn() - '0/0')::bigint") };
 
     // Past the end of the log.
     store(&format!("{:016X}-00000000", wal() + (1 << 30)), "x");
@@ -260,10 +260,6 @@ fn a_position_that_is_not_of_this_log_is_an_error_by_name() {
     session.run(&format!("SELECT pg_copy_logical_replication_slot('{0}_copy', '{0}')", outbox.slot()));
     store(last["position"].as_str().expect("a text"), "x");
     refused("and the log has event ");
-}
-
-fn writer_wal(outbox: &Outbox<'_>) -> u64 {
-    outbox.database.session().get("SELECT (pg_current_wal_lsn() - '0/0')::bigint")
 }
 
 #[test]

@@ -95,7 +95,7 @@ impl<'s> Story<'s> {
 
         self.catch_up_with_table(&mut child).await?;
         let status = child.stop(PATIENCE).await?;
-        let records = Reader::new(self.site.kafka(), &self.topic, PARTITIONS)?.records().await?;
+        let records = Reader::new(self.site.kafka(), &self.topic, PARTITIONS)?.read(|_| {}).await?;
         self.follower.collect(&mut self.received, records, PATIENCE).await?;
         scene(5, "What came of it")?;
         self.summary(rolled_back, status.success()).await
