@@ -91,7 +91,8 @@ pub async fn drain(site: &mut Site, config: &Config, flags: &Flags, plan: Plan) 
             server_per_second = Some(server_floor(site, config, &base, plan).await?);
             broker_per_second = Some(broker_floor(site, config, plan, "floor").await?);
         }
-        let run = Run { server_per_second, broker_per_second, ..walpost(site, config, flags, &base, plan).await? };
+        let run =
+            Run { server_per_second, broker_per_second, ..walpost(site, config, flags, &base, plan, number).await? };
         tracing::info!(
             "run {number} of {}: {:.0} records/s, {:.2} CPU seconds a million, {:.0} MiB",
             plan.runs,
@@ -128,10 +129,18 @@ async fn broker_floor(site: &mut Site, config: &Config, plan: Plan, suffix: &str
 }
 
 /// walpost itself, from its start to the last record.
-async fn walpost(site: &mut Site, config: &Config, flags: &Flags, base: &str, plan: Plan) -> anyhow::Result<Run> {
+async fn walpost(
+    site: &mut Site,
+    config: &Config,
+    flags: &Flags,
+    base: &str,
+    plan: Plan,
+    number: u32,
+) -> anyhow::Result<Run> {
     const STOP: Duration = Duration::from_secs(30);
     let events = plan.shape.events;
-    let slot = site.copy_slot(base, "run").await?;
+    // A slot name of its own: exactly once, a run would find how far the one before it came, and send nothing.
+    let slot = site.copy_slot(base, &format!("run{number}")).await?;
     let topic = site.topic("run", plan.partitions).await?;
     let reader = Reader::new(site.kafka(), &topic, plan.partitions)?;
     let table = site.table();

@@ -72,6 +72,15 @@ fn a_drain_is_measured_beside_its_floors_and_compared() {
 }
 
 #[test]
+fn every_run_of_an_exactly_once_drain_sends_all_of_it() {
+    let database = Postgres::shared(MAIN).database();
+    let arguments = ["drain", "--events", "3000", "--runs", "2", "--no-floors", "--delivery", "exactly_once"];
+    let report = bench(&database, &arguments);
+    let runs = report["runs"].as_array().expect("runs are listed");
+    assert_eq!(runs.iter().map(|run| &run["verdict"]).collect::<Vec<_>>(), [&exact(), &exact()]);
+}
+
+#[test]
 fn latency_is_measured_from_insert_to_consumer() {
     let database = Postgres::shared(MAIN).database();
     let report = bench(&database, &["latency", "--rate", "200", "--seconds", "2", "--warm-seconds", "1"]);
