@@ -37,5 +37,7 @@ fn main() -> ExitCode {
         }
         exit
     });
+    // A call of librdkafka that waits for Kafka on a thread of its own is not waited for.
+    runtime.shutdown_background();
     exit.into()
 }
