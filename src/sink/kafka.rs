@@ -344,7 +344,7 @@ impl Kafka {
         if self.refused.as_ref().is_some_and(|(_, error)| !error.is_local()) {
             self.replace_producer()?;
         }
-        if !self.waits() {
+        if self.alone.is_some() && !self.waits() {
             self.alone = None;
         }
         self.release()
