@@ -28,13 +28,15 @@ const BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// Streams until asked to stop, or until trouble that another session would meet again.
 pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<bool>) -> Result<End, Error> {
     let mut backoff = Backoff::new();
-    let mut learnt = Learnt { batches: BatchBytes::of(config), culprit: None };
+    let mut learnt = Learnt { batches: BatchBytes::of(config), culprits: Vec::new() };
     let mut rejected = None;
     loop {
         let before = status.now().confirmed;
         let session = select_stop(session::run(config, &learnt, status, stop.clone()), &mut stop, status).await;
-        if status.now().confirmed != before {
+        let confirmed = status.now().confirmed;
+        if confirmed != before {
             backoff = Backoff::new();
+            learnt.culprits.retain(|culprit| confirmed.is_none_or(|confirmed| culprit.is_ahead_of(confirmed)));
         }
         match session {
             Err(Error::Kafka(kafka::Error::BatchTooLarge { .. })) => learnt.batches = learnt.batches.smaller(),
@@ -44,12 +46,12 @@ pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<boo
             Err(Error::Kafka(ref error))
                 if !error.is_local() && Culprit::of(error).is_some_and(|new| learnt.is_new(&new)) =>
             {
-                learnt.culprit = Culprit::of(error);
+                learnt.culprits.extend(Culprit::of(error));
                 rejected = session.err();
                 status.enter(State::Connecting, rejected.as_ref().map(|error| Chain(error).to_string()));
                 continue;
             }
-            Err(Error::Replay { ref culprit }) => learnt.culprit = Some(culprit.clone()),
+            Err(Error::Replay { ref culprit }) => learnt.culprits.push(culprit.clone()),
             Err(Error::Culprit) => return Err(rejected.unwrap_or(Error::Culprit)),
             Ok(_) | Err(_) => {}
         }
@@ -114,7 +116,9 @@ fn kind(error: &Error) -> ErrorKind {
     match error {
         Error::Postgres(error) => error.kind(),
         Error::Letters(letters::Error::Postgres(error)) => error.kind(),
-        Error::Letters(letters::Error::NoTable { .. } | letters::Error::Full { .. }) => ErrorKind::Permanent,
+        Error::Letters(letters::Error::NoTable { .. } | letters::Error::Topic(_) | letters::Error::Full { .. }) => {
+            ErrorKind::Permanent
+        }
         Error::Slot(error) => error.kind(),
         Error::Kafka(error) if error.is_permanent() => ErrorKind::Permanent,
         Error::Kafka(_) => ErrorKind::Transient,

@@ -1,6 +1,6 @@
 //! Bounds compared with each other: none may promise what another forbids.
 
-use super::{Config, Delivery};
+use super::{Config, Delivery, OnPoison};
 
 /// Two keys that contradict each other: which one to name, and why.
 pub(super) struct Contradiction {
@@ -29,6 +29,10 @@ pub(super) fn compare(mut config: Config) -> Result<Config, Contradiction> {
             path: "in_flight_bytes",
             problem: "this must be above 0, as in \"16MiB\"".to_owned(),
         });
+    }
+    if config.dead_letter_topic.is_some() && config.on_poison == Some(OnPoison::Halt) {
+        let problem = "nothing goes there with on_poison = \"halt\"; leave one of them out".to_owned();
+        return Err(Contradiction { path: "dead_letter_topic", problem });
     }
     if let Delivery::ExactlyOnce(exactly_once) = &config.delivery {
         if exactly_once.commit_interval >= exactly_once.transaction_timeout {

@@ -75,6 +75,7 @@ pub const KEYS: &[Key] = &[
     key("delivery", choice(&["at_least_once", "exactly_once"], &[]), Some("at_least_once"), "Delivery guarantee"),
     key("snapshot", choice(&["never"], &["initial"]), Some("never"), "Rows that are older than the slot"),
     key("on_poison", choice(&["park", "dead_letter", "halt"], &[]), None, "An event that can never be delivered"),
+    key("dead_letter_topic", Kind::Text, None, "Topic for events that can never be delivered"),
     key("park_max_aggregates", Kind::Count, Some("10000"), "Most aggregates that are parked, then the stream halts"),
     key("park_max_events", Kind::Count, Some("1000000"), "Most events that are parked, then the stream halts"),
     key("on_slot_loss", choice(&["halt"], &["recover"]), Some("halt"), "A slot that is gone or invalidated"),

@@ -57,6 +57,8 @@ pub struct Config {
     /// What becomes of an event that can never be delivered; none: parked where the table of dead letters is there, else
     /// the stream halts.
     pub on_poison: Option<OnPoison>,
+    /// Where such events go beside the table, or in its place where there is none.
+    pub dead_letter_topic: Option<String>,
     /// Most aggregates that are parked at once, and most events; beyond either the stream halts.
     pub park_max_aggregates: usize,
     pub park_max_events: usize,

@@ -32,6 +32,7 @@ impl Settings {
             outboxes: self.distinct(typed.outbox)?,
             publication: typed.publication,
             on_poison: typed.on_poison,
+            dead_letter_topic: typed.dead_letter_topic,
             park_max_aggregates: typed.park_max_aggregates,
             park_max_events: typed.park_max_events,
             delivery: match typed.delivery {

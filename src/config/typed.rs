@@ -33,6 +33,8 @@ pub(super) struct Typed {
     pub(super) publication: String,
     #[serde(default)]
     pub(super) on_poison: Option<OnPoison>,
+    #[serde(default, deserialize_with = "value::optional_topic")]
+    pub(super) dead_letter_topic: Option<String>,
     #[serde(deserialize_with = "value::count")]
     pub(super) park_max_aggregates: usize,
     #[serde(deserialize_with = "value::count")]
@@ -80,7 +82,7 @@ pub(super) struct ExactlyOnce {
     pub(super) commit_interval: Duration,
     #[serde(deserialize_with = "value::count")]
     pub(super) commit_records: usize,
-    #[serde(deserialize_with = "value::text")]
+    #[serde(deserialize_with = "value::topic")]
     pub(super) positions_topic: String,
     #[serde(default, deserialize_with = "value::optional_count")]
     pub(super) positions_replication: Option<i32>,

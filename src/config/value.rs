@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, de::Error};
 use toml::Value;
 
 use crate::pipeline::{
-    outbox::{TableName, Timestamp},
+    outbox::{TableName, Timestamp, is_topic},
     template::Template,
 };
 
@@ -127,6 +127,21 @@ pub(super) fn timestamp<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp,
 
 pub(super) fn template<'de, D: Deserializer<'de>>(from: D) -> Result<Template, D::Error> {
     text(from)?.parse().map_err(D::Error::custom)
+}
+
+/// A name that Kafka takes.
+pub(super) fn topic<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let name = text(from)?;
+    if !is_topic(&name) {
+        return Err(D::Error::custom(format!(
+            "{name:?} is no topic; Kafka takes 1 to 249 of a-z A-Z 0-9 . _ - and neither \".\" nor \"..\""
+        )));
+    }
+    Ok(name)
+}
+
+pub(super) fn optional_topic<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    topic(from).map(Some)
 }
 
 pub(super) fn table<'de, D: Deserializer<'de>>(from: D) -> Result<TableName, D::Error> {

@@ -422,7 +422,7 @@ fn push_topic(topic: &mut String, text: &[u8]) -> Result<(), Reason> {
 }
 
 /// Kafka's own rule for topic names.
-fn is_topic(name: &str) -> bool {
+pub(crate) fn is_topic(name: &str) -> bool {
     const LENGTH_MAX: usize = 249;
     let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     (1..=LENGTH_MAX).contains(&name.len()) && name.bytes().all(legal) && name != "." && name != ".."

@@ -43,7 +43,7 @@ use tokio_postgres::{
 };
 
 pub use desk::{Desk, Selection};
-pub use store::{Counts, Known, Store};
+pub use store::{Counts, Known, KnownLetter, Store};
 
 use super::Error;
 use crate::pipeline::{Lsn, Position};
@@ -103,6 +103,20 @@ pub struct Stored {
     pub replay_requested_at: Option<SystemTime>,
     /// When it was replayed or discarded.
     pub settled_at: Option<SystemTime>,
+}
+
+impl Stored {
+    pub fn replayed(&self) -> Replayed {
+        Replayed { row: self.id, position: self.letter.position }
+    }
+}
+
+/// A dead letter that was sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replayed {
+    /// Its row's id, which says nothing without the position: a restored table may have another row there.
+    pub row: i64,
+    pub position: Position,
 }
 
 /// By what events are parked, as a SHA-256 over the exact bytes, so that a set of them has a known size.

@@ -29,7 +29,7 @@ use crate::{
         replication::{Identity, Replication, StartRequest},
         stream::Stream,
     },
-    sink::kafka::{self, BatchBytes, Cut, Kafka, Source},
+    sink::kafka::{self, BatchBytes, Cut, Kafka, Opened, Source},
     status::{ServerSample, State, Status, seconds_since, unix_us},
 };
 
@@ -118,15 +118,16 @@ const SILENCE_MIN: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Learnt {
     pub batches: BatchBytes,
-    /// An event that Kafka rejected: it becomes a dead letter, or the stream ends before it, with all that precedes it
+    /// Events that Kafka rejected: they become dead letters, or the stream ends before the first, with all that precedes it
     /// delivered.
-    pub culprit: Option<Culprit>,
+    pub culprits: Vec<Culprit>,
 }
 
 impl Learnt {
     /// Nobody has met this culprit yet.
     pub fn is_new(&self, culprit: &Culprit) -> bool {
-        self.culprit.as_ref().is_none_or(|known| known.position != culprit.position)
+        let is_it = |known: &Culprit| (&known.position, &known.topic) == (&culprit.position, &culprit.topic);
+        !self.culprits.iter().any(is_it)
     }
 }
 
@@ -137,7 +138,7 @@ struct Session<'s> {
     pipeline: Pipeline,
     feedback: Feedback,
     kafka: Kafka,
-    culprit: Option<&'s Culprit>,
+    culprits: &'s [Culprit],
     /// None: the stream halts at poison.
     letters: Option<Letters>,
     log: Log,
@@ -185,7 +186,7 @@ pub async fn run(
             Instant::now(),
         ),
         kafka,
-        culprit: learnt.culprit.as_ref(),
+        culprits: &learnt.culprits,
         letters,
         log,
         mode: Mode::Streaming,
@@ -227,7 +228,7 @@ async fn begin(config: &Config, learnt: &Learnt, mut connection: Replication) ->
         .await?;
     // Parked aggregates are known before the first record is sent.
     let system = &identity.system_identifier;
-    let letters = Letters::open(config, &server, system, start, learnt.culprit.as_ref()).await?;
+    let letters = Letters::open(config, &server, system, start, &learnt.culprits).await?;
     let mut sampler = Sampler::start(config, server);
     let sample = sampler.next().await?;
     if sample.confirmed > start {
@@ -296,13 +297,17 @@ impl Session<'_> {
     /// Turns buffered frames into records, as far as there is room.
     fn step(&mut self) -> Result<(), Error> {
         self.replay()?;
-        while self.may_step() {
+        loop {
+            self.announce()?;
+            if !self.may_step() {
+                break;
+            }
             let Some(frame) = self.stream.next_frame()? else { break };
             match self.pipeline.step(frame)? {
                 Output::None => {}
                 Output::Record(record) => match &mut self.letters {
-                    Some(letters) => deliver(letters, &mut self.kafka, self.culprit, &record)?,
-                    None if self.culprit.is_some_and(|culprit| culprit.is_at(record.position)) => {
+                    Some(letters) => deliver(letters, &mut self.kafka, self.culprits, &record)?,
+                    None if self.culprits.iter().any(|culprit| culprit.is_at(record.position, record.topic)) => {
                         return Err(Error::Culprit);
                     }
                     None => self.kafka.send(&record)?,
@@ -336,7 +341,13 @@ impl Session<'_> {
             Mode::Streaming => Cut::Between,
             Mode::Draining { .. } | Mode::Detaching { .. } => Cut::Now,
         };
-        Ok(self.kafka.cut(cut)?)
+        self.cut_at(cut)
+    }
+
+    fn cut_at(&mut self, cut: Cut) -> Result<(), Error> {
+        let letters = self.letters.as_ref();
+        let replayed = || letters.map(Letters::unsettled).unwrap_or_default();
+        Ok(self.kafka.cut(cut, letters.and_then(Letters::unwritten), replayed)?)
     }
 
     fn may_step(&self) -> bool {
@@ -349,6 +360,16 @@ impl Session<'_> {
 
     fn letters_hold(&self) -> bool {
         self.letters.as_ref().is_some_and(Letters::holds)
+    }
+
+    /// Sends dead letters to their topic. Exactly once, one that follows its row has to be in the transaction that passes
+    /// over it.
+    fn announce(&mut self) -> Result<(), Error> {
+        let Some(letters) = &mut self.letters else { return Ok(()) };
+        while !self.kafka.is_holding() && letters.announce_next(|record| self.kafka.send(record))? {
+            set_aside(letters, &mut self.kafka)?;
+        }
+        Ok(())
     }
 
     /// Sends what was asked for again.
@@ -371,14 +392,16 @@ impl Session<'_> {
     /// Takes delivery reports.
     fn acknowledge(&mut self) -> Result<(), Error> {
         let Session { kafka, pipeline, letters, .. } = self;
-        kafka.poll(|ticket| match letters {
-            Some(letters) if !ticket.is_of_stream() => letters.replayed(ticket),
-            _ => pipeline.acknowledge(ticket),
+        kafka.poll(|ticket| {
+            letters.iter_mut().for_each(|letters| letters.delivered(ticket));
+            if ticket.is_of_stream() {
+                pipeline.acknowledge(ticket);
+            }
         })?;
         if let Some(letters) = letters {
             set_aside(letters, kafka)?;
         }
-        if let Some(stored) = kafka.take_opened() {
+        if let Some(Opened { stored, replayed }) = kafka.take_opened() {
             let resume = Resume::new(stored, &self.log).map_err(pipeline::Error::from)?;
             if let Some(switch) = resume.cut_at() {
                 tracing::warn!(
@@ -387,7 +410,10 @@ impl Session<'_> {
                     self.log.timeline
                 );
             }
-            self.pipeline.resume(resume);
+            pipeline.resume(resume);
+            if let Some(letters) = letters {
+                letters.may_replay(replayed);
+            }
         }
         self.observe_completed();
         Ok(())
@@ -544,6 +570,11 @@ impl Session<'_> {
     /// grace allows: then the slot stands right before the culprit, and skipping that loses nothing else. Before any
     /// other trouble with Kafka at least what is delivered is confirmed.
     async fn halt(mut self, mut error: Error) -> Error {
+        if let (Error::Kafka(kafka), Some(letters)) = (&error, &self.letters) {
+            if let Some(end) = letters.end(kafka) {
+                error = end.into();
+            }
+        }
         // The culprit keeps its place in flight, unless the stream itself is at fault.
         let culprits = match &error {
             Error::Poison { .. } | Error::Culprit => 1,
@@ -570,7 +601,7 @@ impl Session<'_> {
         };
         let mut attached = true;
         while self.pipeline.ledger().outstanding() > culprits && Instant::now() < until {
-            if self.kafka.cut(Cut::Now).is_err() {
+            if self.cut_at(Cut::Now).is_err() {
                 break;
             }
             self.work();
@@ -616,16 +647,11 @@ impl Session<'_> {
 }
 
 /// Sends a record, unless it belongs among the dead letters.
-fn deliver(
-    letters: &mut Letters,
-    kafka: &mut Kafka,
-    culprit: Option<&Culprit>,
-    record: &Record<'_>,
-) -> Result<(), Error> {
+fn deliver(letters: &mut Letters, kafka: &mut Kafka, culprits: &[Culprit], record: &Record<'_>) -> Result<(), Error> {
     match letters.verdict(record) {
-        Verdict::Follow => letters.follow(record.ticket),
+        Verdict::Follow(known) => letters.follow(record, &known),
         Verdict::Park(key) => letters.park(record, key)?,
-        Verdict::Send => match culprit.filter(|culprit| culprit.is_at(record.position)) {
+        Verdict::Send => match culprits.iter().find(|culprit| culprit.is_at(record.position, record.topic)) {
             Some(culprit) => letters.refused(record, culprit)?,
             None => {
                 kafka.send(record)?;
@@ -642,6 +668,9 @@ fn set_aside(letters: &mut Letters, kafka: &mut Kafka) -> Result<(), Error> {
     let culprit = Culprit::of(&error).expect("a refused event is a culprit");
     if !record.ticket.is_of_stream() {
         return Err(Error::Replay { culprit });
+    }
+    if letters.refuses_announcement(record.ticket, &culprit)? {
+        return Ok(());
     }
     Ok(record.lend(|record| letters.refused(record, &culprit))?)
 }

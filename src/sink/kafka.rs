@@ -22,17 +22,18 @@ use super::{
     positions::Positions,
     properties::{GAPLESS, admin_properties, principal, properties},
     topics::{Preparation, Prepared},
-    transaction::Transaction,
+    transaction::{Ending, Transaction},
 };
 pub use super::{
     error::{Error, Undelivered},
     librdkafka::NewProducerError,
-    positions::Source,
+    positions::{Opened, Source},
     transaction::Cut,
 };
 use crate::{
     config::{Config, Delivery},
-    pipeline::{Headers, Record, Ticket, outbox::TableName, resume::Stored},
+    pipeline::{Headers, Position, Record, Ticket, outbox::TableName},
+    postgres::dead_letter::Replayed,
     status::unix_us,
 };
 
@@ -191,7 +192,7 @@ impl Kafka {
     }
 
     /// Exactly once: how far Kafka's records reach, once, as soon as it is known. Until it is taken nothing is sent.
-    pub fn take_opened(&mut self) -> Option<Option<Stored>> {
+    pub fn take_opened(&mut self) -> Option<Opened> {
         self.transaction.as_mut()?.take_opened()
     }
 
@@ -201,26 +202,48 @@ impl Kafka {
     }
 
     /// Commits the open Kafka transaction, if there is one and it is time; its records are acknowledged when that is done.
-    pub fn cut(&mut self, cut: Cut) -> Result<(), Error> {
+    /// `unwritten`: the first event whose dead letter is not durable, which no stored position may pass. `replayed`: the
+    /// dead letters that were sent again, as far as the table does not know of it.
+    pub fn cut(
+        &mut self,
+        cut: Cut,
+        unwritten: Option<Position>,
+        replayed: impl FnOnce() -> Vec<Replayed>,
+    ) -> Result<(), Error> {
         let Some(transaction) = &mut self.transaction else { return Ok(()) };
-        let Some((position, value)) = transaction.cut(cut, Instant::now()) else {
+        let Some(Ending { reached, replays }) = transaction.cut(cut, Instant::now(), unwritten) else {
             transaction.commit_if_answered();
             return Ok(());
         };
-        let (topic, key) = (transaction.positions.topic.clone(), transaction.positions.key());
-        let id = self.ids.get(&topic).copied().unwrap_or_else(|| self.open(&topic));
-        let record = Record {
-            ticket: POSITION,
-            position,
-            xid: 0,
-            table: &TableName::default(),
-            topic: &topic,
-            key: Some(key.as_bytes()),
-            value: Some(&value),
-            timestamp_ms: unix_us(SystemTime::now()) / 1000,
-            headers: Headers::new(&[]),
-        };
-        self.hand_over(id, &record)
+        let positions = transaction.positions.clone();
+        if let Some((position, value)) = reached {
+            self.store(&positions.topic, &positions.key(), position, &value)?;
+        }
+        if replays {
+            let replayed = replayed();
+            let last = replayed.last().expect("it holds some").position;
+            self.store(&positions.topic, &positions.replayed_key(), last, &positions.replayed_value(&replayed))?;
+        }
+        Ok(())
+    }
+
+    /// Sends a record that is no event, to be read when this stream is opened again.
+    fn store(&mut self, topic: &str, key: &str, position: Position, value: &[u8]) -> Result<(), Error> {
+        let id = self.ids.get(topic).copied().unwrap_or_else(|| self.open(topic));
+        self.hand_over(
+            id,
+            &Record {
+                ticket: NO_EVENT,
+                position,
+                xid: 0,
+                table: &TableName::default(),
+                topic,
+                key: Some(key.as_bytes()),
+                value: Some(value),
+                timestamp_ms: unix_us(SystemTime::now()) / 1000,
+                headers: Headers::new(&[]),
+            },
+        )
     }
 
     /// Aborts the Kafka transaction that nobody will commit, so that it does not hide what others write until it times
@@ -494,8 +517,8 @@ impl Kafka {
     }
 }
 
-/// The ticket of a position, which is no event.
-const POSITION: Ticket = Ticket(u64::MAX);
+/// The ticket of a record that nobody waits for but the transaction.
+const NO_EVENT: Ticket = Ticket(u64::MAX);
 
 /// What a transaction needs, and without what at least once needs in its place: a transaction that is refused a record,
 /// or times out, is given up whole.

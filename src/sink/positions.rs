@@ -1,7 +1,8 @@
 //! How far each exactly-once stream reaches, in a compacted topic.
 //!
 //! The record is written inside the Kafka transaction whose events it speaks of, so that both are there or neither is.
-//! Its key names the stream by the server's system identifier and the slot.
+//! Its key names the stream by the server's system identifier and the slot. Dead letters that are sent again stand beside
+//! the stream; which of them Kafka has goes under a key of its own.
 
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,7 @@ use crate::{
         tail::passes,
     },
     pipeline::{Position, resume::Stored},
+    postgres::dead_letter::Replayed,
 };
 
 /// How long one question to the brokers may take before it is asked again.
@@ -62,6 +64,23 @@ struct Entry {
     event_id: String,
 }
 
+/// Which dead letters Kafka has and the table may not know of yet: the value of the other key, as JSON.
+#[derive(Debug, Serialize, Deserialize)]
+struct ReplayedEntry {
+    system_identifier: String,
+    slot: String,
+    /// Row of the table, and position.
+    replayed: Vec<(i64, String)>,
+}
+
+/// How far Kafka's records of a stream reach.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    pub stored: Option<Stored>,
+    /// Dead letters that were sent again last.
+    pub replayed: Vec<Replayed>,
+}
+
 /// The server whose log is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
@@ -94,20 +113,32 @@ impl Positions {
 
     /// The record for a stream that reaches this event.
     pub(super) fn value(&self, position: Position, event_id: &str) -> Vec<u8> {
-        let entry = Entry {
+        json(&Entry {
             system_identifier: self.system_identifier.clone(),
             timeline: self.timeline,
             slot: self.slot.clone(),
             transactional_id: self.transactional_id.clone(),
             position: position.to_string(),
             event_id: event_id.to_owned(),
-        };
-        serde_json::to_vec(&entry).expect("texts and numbers have a JSON form")
+        })
+    }
+
+    pub(super) fn replayed_key(&self) -> String {
+        format!("{}/replayed", self.key())
+    }
+
+    /// The record for dead letters that are sent again.
+    pub(super) fn replayed_value(&self, replayed: &[Replayed]) -> Vec<u8> {
+        json(&ReplayedEntry {
+            system_identifier: self.system_identifier.clone(),
+            slot: self.slot.clone(),
+            replayed: replayed.iter().map(|Replayed { row, position }| (*row, position.to_string())).collect(),
+        })
     }
 
     /// Reads this stream's position, after every older producer of it was fenced. Makes the topic where there is none.
     /// Blocks; gives up with nothing when nobody `wants` the answer any more.
-    pub(super) fn read(&self, wants: impl Fn() -> bool) -> Result<Option<Stored>, Error> {
+    pub(super) fn read(&self, wants: impl Fn() -> bool) -> Result<Opened, Error> {
         let uncommitted = self.consumer(&[("isolation.level", "read_uncommitted")])?;
         let committed = self.consumer(&[("isolation.level", "read_committed"), ("enable.partition.eof", "true")])?;
         while wants() {
@@ -118,7 +149,7 @@ impl Positions {
                 Err(error) => return Err(self.unreadable(&error)),
             }
         }
-        Ok(None)
+        Ok(Opened::default())
     }
 
     fn consumer(&self, properties: &[(&str, &str)]) -> Result<Reader, Error> {
@@ -146,7 +177,7 @@ impl Positions {
         committed: &Reader,
         partitions: i32,
         wants: &impl Fn() -> bool,
-    ) -> Result<Option<Stored>, Error> {
+    ) -> Result<Opened, Error> {
         let mut assignment = TopicPartitionList::new();
         for partition in 0..partitions {
             // An open transaction of another stream hides what was committed after it began: until that has ended, the
@@ -176,15 +207,14 @@ impl Positions {
                 Some(Err(error)) => return Err(self.unreadable(&error)),
             }
         }
-        match (found.own, found.other) {
-            (Some(stored), _) => Ok(Some(stored)),
-            (None, Some(other)) => Err(Error::OtherSource {
+        match found.other.filter(|_| found.opened.stored.is_none()) {
+            Some(other) => Err(Error::OtherSource {
                 transactional_id: self.transactional_id.clone(),
                 topic: self.topic.clone(),
                 other,
                 own: self.key(),
             }),
-            (None, None) => Ok(None),
+            None => Ok(found.opened),
         }
     }
 
@@ -200,24 +230,19 @@ impl Positions {
 
     fn take(&self, key: Option<&[u8]>, value: Option<&[u8]>, found: &mut Found) -> Result<(), Error> {
         let Some(value) = value else { return Ok(()) };
-        let is_own = key == Some(self.key().as_bytes());
-        let read = |value: &[u8]| {
-            let entry: Entry = serde_json::from_slice(value).ok()?;
-            Some((entry.position.parse::<Position>().ok()?, entry))
+        let is = |own: String| key == Some(own.as_bytes());
+        let foreign = |key: String| {
+            let reason = format!("the record of key {key} is not one of walpost's");
+            Error::Positions { topic: self.topic.clone(), reason, passing: false }
         };
-        match read(value) {
-            Some((position, Entry { timeline, event_id, .. })) if is_own => {
-                found.own = Some(Stored { timeline, position, event_id });
-            }
-            Some((_, entry)) if entry.transactional_id == self.transactional_id => {
+        if is(self.key()) {
+            found.opened.stored = Some(stored(value).ok_or_else(|| foreign(self.key()))?);
+        } else if is(self.replayed_key()) {
+            found.opened.replayed = replayed(value).ok_or_else(|| foreign(self.replayed_key()))?;
+        } else if let Ok(entry) = serde_json::from_slice::<Entry>(value) {
+            if entry.transactional_id == self.transactional_id {
                 found.other = Some(format!("{}/{}", entry.system_identifier, entry.slot));
             }
-            Some(_) => {}
-            None if is_own => {
-                let reason = format!("the record of key {} is not one of walpost's", self.key());
-                return Err(Error::Positions { topic: self.topic.clone(), reason, passing: false });
-            }
-            None => {}
         }
         Ok(())
     }
@@ -248,9 +273,24 @@ type Reader = BaseConsumer<Reasons>;
 
 #[derive(Debug, Default)]
 struct Found {
-    own: Option<Stored>,
+    opened: Opened,
     /// Another stream under our transactional id.
     other: Option<String>,
+}
+
+fn json(entry: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(entry).expect("texts and numbers have a JSON form")
+}
+
+fn stored(value: &[u8]) -> Option<Stored> {
+    let Entry { timeline, position, event_id, .. } = serde_json::from_slice(value).ok()?;
+    Some(Stored { timeline, position: position.parse().ok()?, event_id })
+}
+
+fn replayed(value: &[u8]) -> Option<Vec<Replayed>> {
+    let entry: ReplayedEntry = serde_json::from_slice(value).ok()?;
+    let rows = entry.replayed.into_iter();
+    rows.map(|(row, position)| Some(Replayed { row, position: position.parse().ok()? })).collect()
 }
 
 fn transactional_id(config: &Config, exactly_once: &ExactlyOnce, source: Source<'_>) -> String {

@@ -13,11 +13,11 @@ use tokio::{sync::oneshot, task::JoinHandle};
 use super::{
     error::Error,
     librdkafka::{TransactionError, Transactions},
-    positions::Positions,
+    positions::{Opened, Positions},
 };
 use crate::{
     config::ExactlyOnce,
-    pipeline::{Position, Record, Ticket, resume::Stored},
+    pipeline::{Position, Record, Ticket},
 };
 
 /// How long one call waits before it looks whether it is still wanted.
@@ -39,9 +39,9 @@ pub(super) struct Transaction {
 #[derive(Debug)]
 enum Phase {
     /// Older producers are being fenced, and the position is read.
-    Opening(oneshot::Receiver<Result<Option<Stored>, Error>>),
+    Opening(oneshot::Receiver<Result<Opened, Error>>),
     /// The position is read, and waits to be taken.
-    Opened(Option<Stored>),
+    Opened(Opened),
     /// No transaction is open.
     Closed,
     Open(Batch),
@@ -55,12 +55,24 @@ enum Phase {
 struct Batch {
     begun: Instant,
     tickets: Vec<Ticket>,
-    /// Records that Kafka has not answered, the position's included.
+    /// Records that Kafka has not answered, those of the positions topic included.
     unanswered: usize,
     /// The last event of the stream. None: only replayed ones, which reach no further.
     reached: Option<Position>,
     /// Its id.
     event_id: String,
+    /// It holds dead letters that are sent again.
+    replays: bool,
+    /// It is time to commit: nothing is added any more.
+    due: bool,
+}
+
+/// What goes into a transaction as its last.
+#[derive(Debug)]
+pub(super) struct Ending {
+    /// The position that its events reach, and the record that says so.
+    pub(super) reached: Option<(Position, Vec<u8>)>,
+    pub(super) replays: bool,
 }
 
 /// Where the stream stands when a transaction might end.
@@ -106,15 +118,15 @@ impl Transaction {
     pub(super) fn is_busy(&self) -> bool {
         match &self.phase {
             Phase::Closed => false,
-            Phase::Open(batch) => batch.tickets.len() >= self.records_max,
+            Phase::Open(batch) => batch.due || batch.tickets.len() >= self.records_max,
             Phase::Opening(_) | Phase::Opened(_) | Phase::Closing(_) | Phase::Committing(..) => true,
         }
     }
 
     /// What was stored, once it is known that no older producer can add to it.
-    pub(super) fn take_opened(&mut self) -> Option<Option<Stored>> {
+    pub(super) fn take_opened(&mut self) -> Option<Opened> {
         match std::mem::replace(&mut self.phase, Phase::Closed) {
-            Phase::Opened(stored) => Some(stored),
+            Phase::Opened(opened) => Some(opened),
             phase => {
                 self.phase = phase;
                 None
@@ -132,6 +144,8 @@ impl Transaction {
                 unanswered: 0,
                 reached: None,
                 event_id: String::new(),
+                replays: false,
+                due: false,
             });
         }
         Ok(())
@@ -145,6 +159,7 @@ impl Transaction {
         }
         batch.tickets.push(record.ticket);
         batch.unanswered += 1;
+        batch.replays |= !record.ticket.is_of_stream();
         if record.ticket.is_of_stream() {
             batch.reached = Some(record.position);
             batch.event_id.clear();
@@ -173,9 +188,10 @@ impl Transaction {
         }
     }
 
-    /// Ends the open transaction if it is time, and gives the position that belongs into it. The caller sends it.
-    pub(super) fn cut(&mut self, cut: Cut, now: Instant) -> Option<(Position, Vec<u8>)> {
-        let Phase::Open(batch) = &self.phase else { return None };
+    /// Ends the open transaction if it is time, and gives what belongs into it as its last. The caller sends that.
+    /// `unwritten`: the first event whose dead letter is not durable yet. A stored position passes over it, so it waits.
+    pub(super) fn cut(&mut self, cut: Cut, now: Instant, unwritten: Option<Position>) -> Option<Ending> {
+        let Phase::Open(batch) = &mut self.phase else { return None };
         let large = batch.tickets.len() >= self.records_max;
         let over = now >= batch.begun + self.interval;
         let due = match cut {
@@ -183,14 +199,17 @@ impl Transaction {
             Cut::Between => large || over,
             Cut::Now => true,
         };
-        if !due || batch.tickets.is_empty() {
+        batch.due |= due && !batch.tickets.is_empty();
+        let passes_over = unwritten.is_some_and(|unwritten| batch.reached.is_some_and(|reached| unwritten < reached));
+        if !batch.due || passes_over {
             return None;
         }
         let Phase::Open(mut batch) = std::mem::replace(&mut self.phase, Phase::Closed) else { return None };
         let reached = batch.reached.map(|position| (position, self.positions.value(position, &batch.event_id)));
-        batch.unanswered += usize::from(reached.is_some());
+        let replays = batch.replays;
+        batch.unanswered += usize::from(reached.is_some()) + usize::from(replays);
         self.phase = Phase::Closing(batch);
-        reached
+        Some(Ending { reached, replays })
     }
 
     /// Commits once everything is answered: a commit that finds something under way waits in long steps.

@@ -94,3 +94,18 @@ fn forgetting_at_a_restart_what_is_parked_is_caught() {
 fn forgetting_at_a_restart_what_the_table_has_is_caught() {
     caught(Sabotage::ForgetsKnown, &[Promise::Followed]);
 }
+
+#[test]
+fn not_announcing_what_is_written_is_caught() {
+    caught(Sabotage::ForgetsToAnnounce, &[Promise::Announced]);
+}
+
+#[test]
+fn storing_a_position_past_an_unwritten_letter_is_caught() {
+    caught(Sabotage::StoresPastUnwritten, &[Promise::Confirmed]);
+}
+
+#[test]
+fn forgetting_at_a_restart_what_was_replayed_is_caught() {
+    caught(Sabotage::ForgetsReplayed, &[Promise::Once]);
+}

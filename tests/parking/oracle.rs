@@ -12,11 +12,13 @@ pub(crate) enum Promise {
     Overtaken,
     /// What has a row follows it, and never comes from the stream.
     Followed,
-    /// Nothing is confirmed before it is delivered or its row is durable.
+    /// Nothing is confirmed, or passed over by a stored position, before it is delivered or durable.
     Confirmed,
+    /// Nothing that is wrong is confirmed, or passed over, before the topic of dead letters has it, if it takes it.
+    Announced,
     /// A row is settled as replayed when Kafka has its record, and every event ends somewhere.
     Vanished,
-    /// Without a fault nothing is delivered twice.
+    /// Without a fault nothing is delivered or announced twice; exactly once, with faults neither.
     Once,
     /// When all that Kafka refused is taken, and all is asked for, nothing stays parked, though the stream goes on.
     HandedOver,
@@ -44,7 +46,17 @@ struct Fate {
     key: Option<u8>,
     routable: bool,
     deliveries: u32,
+    announcements: u32,
     row: Option<State>,
+    /// The topic of dead letters is to have it.
+    to_announce: bool,
+}
+
+impl Fate {
+    /// It is delivered, or durable among the dead letters.
+    fn is_somewhere(&self) -> bool {
+        self.deliveries > 0 || self.announcements > 0 || self.row.is_some()
+    }
 }
 
 #[derive(Default)]
@@ -52,16 +64,18 @@ pub(crate) struct Oracle {
     /// By place in the log.
     events: Vec<Fate>,
     pub(crate) faults: bool,
+    exactly_once: bool,
     pub(crate) twice: u64,
 }
 
 impl Oracle {
-    pub(crate) fn new(faults: bool) -> Oracle {
-        Oracle { faults, ..Oracle::default() }
+    pub(crate) fn new(faults: bool, exactly_once: bool) -> Oracle {
+        Oracle { faults, exactly_once, ..Oracle::default() }
     }
 
     pub(crate) fn inserted(&mut self, key: Option<u8>, routable: bool) {
-        self.events.push(Fate { key, routable, deliveries: 0, row: None });
+        let (deliveries, announcements) = (0, 0);
+        self.events.push(Fate { key, routable, deliveries, announcements, row: None, to_announce: false });
     }
 
     pub(crate) fn delivered(&mut self, event: usize, live: bool) -> Judged {
@@ -79,17 +93,38 @@ impl Oracle {
         if deliveries == 0 {
             let owed = earlier().find(|(_, fate)| {
                 let waits_for_good = fate.row == Some(State::Parked) && !fate.routable && !live;
-                let passed_over = matches!(fate.row, Some(State::Discarded | State::Dead)) || waits_for_good;
+                let is_dead = matches!(fate.row, Some(State::Discarded | State::Dead)) || fate.announcements > 0;
+                let passed_over = is_dead && fate.row != Some(State::Parked) || waits_for_good;
                 fate.deliveries == 0 && !passed_over
             });
             demand(owed.is_none(), Promise::Order, || {
                 format!("event {event} was delivered before {:?} of its key", owed.map(|(n, _)| n))
             })?;
         }
-        demand(deliveries == 0 || self.faults, Promise::Once, || format!("event {event} was delivered twice"))?;
+        let may_repeat = self.faults && !self.exactly_once;
+        demand(deliveries == 0 || may_repeat, Promise::Once, || format!("event {event} was delivered twice"))?;
         self.twice += u64::from(deliveries > 0);
         self.events[event].deliveries += 1;
+        self.events[event].to_announce &= !live;
         Ok(())
+    }
+
+    /// The topic of dead letters has it.
+    pub(crate) fn announced(&mut self, event: usize) -> Judged {
+        let may_repeat = self.faults && !self.exactly_once;
+        let fate = &mut self.events[event];
+        fate.announcements += 1;
+        demand(fate.announcements == 1 || may_repeat, Promise::Once, || format!("event {event} was announced twice"))
+    }
+
+    /// It is known for wrong, and the topic of dead letters takes it or not.
+    pub(crate) fn wrong(&mut self, event: usize, to_announce: bool) {
+        self.events[event].to_announce = to_announce;
+    }
+
+    /// It has a row because it waits behind another.
+    pub(crate) fn waits(&mut self, event: usize) {
+        self.events[event].to_announce = false;
     }
 
     pub(crate) fn row(&mut self, event: usize, state: State) -> Judged {
@@ -100,16 +135,19 @@ impl Oracle {
         })
     }
 
-    /// All before `end` is confirmed.
+    /// All before `end` is confirmed, or passed over.
     pub(crate) fn confirmed(&self, end: usize) -> Judged {
-        let lost = self.events[..end].iter().position(|fate| fate.deliveries == 0 && fate.row.is_none());
-        demand(lost.is_none(), Promise::Confirmed, || format!("event {lost:?} is confirmed, and is nowhere"))
+        let lost = self.events[..end].iter().position(|fate| !fate.is_somewhere());
+        demand(lost.is_none(), Promise::Confirmed, || format!("event {lost:?} is confirmed, and is nowhere"))?;
+        let silent = self.events[..end].iter().position(|fate| fate.to_announce && fate.announcements == 0);
+        demand(silent.is_none(), Promise::Announced, || format!("event {silent:?} is confirmed, and not announced"))
     }
 
     pub(crate) fn ended(&self) -> Judged {
         let parked = self.events.iter().position(|fate| fate.row == Some(State::Parked));
         demand(parked.is_none(), Promise::HandedOver, || format!("event {parked:?} stays parked"))?;
-        let settled = |fate: &Fate| fate.deliveries > 0 || fate.row == Some(State::Discarded);
+        let is_dead = |fate: &Fate| fate.row.is_none() && fate.announcements > 0;
+        let settled = |fate: &Fate| fate.deliveries > 0 || fate.row == Some(State::Discarded) || is_dead(fate);
         let lost = self.events.iter().position(|fate| !settled(fate));
         demand(lost.is_none(), Promise::Vanished, || format!("event {lost:?} is nowhere"))
     }

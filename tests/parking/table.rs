@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use walpost::{
     pipeline::{Lsn, Position, Ticket},
-    postgres::dead_letter::{DeadLetter, Known, ParkKey, State, Stored},
+    postgres::dead_letter::{DeadLetter, Known, KnownLetter, ParkKey, ReasonClass, Replayed, State, Stored},
     session::letters::Culprit,
 };
 
@@ -48,7 +48,11 @@ impl Table {
                 let state = if letter.park_key.is_some() { State::Parked } else { State::Dead };
                 self.parked += u64::from(state == State::Parked);
                 self.rows.push(Row { letter: letter.clone(), state, requested: false });
-                oracle.row(number(&letter.event_id), state)?;
+                let event = number(&letter.event_id);
+                oracle.row(event, state)?;
+                if letter.class == ReasonClass::Parked {
+                    oracle.waits(event);
+                }
             }
         }
         Ok(())
@@ -57,12 +61,16 @@ impl Table {
     /// Keys of these rows, and of those that have no parked row left.
     pub(crate) fn settle(
         &mut self,
-        ids: &[i64],
+        sent: &[Replayed],
         oracle: &mut Oracle,
     ) -> Result<[BTreeSet<ParkKey>; 2], crate::oracle::Violation> {
         let (mut all, mut asked) = (BTreeSet::new(), BTreeSet::new());
-        for &id in ids {
-            let row = &mut self.rows[id as usize];
+        for Replayed { row, position } in sent {
+            let row = &mut self.rows[*row as usize];
+            assert_eq!(row.letter.position, *position);
+            if row.state == State::Replayed {
+                continue;
+            }
             row.state = State::Replayed;
             self.replayed += 1;
             oracle.row(row.event(), State::Replayed)?;
@@ -79,19 +87,23 @@ impl Table {
     }
 
     /// What is sent next, and what was refused again.
-    pub(crate) fn requested(&mut self, culprit: Option<&Culprit>, limit: usize) -> Vec<Stored> {
-        let next = self.next(limit);
-        let Some(culprit) = culprit else { return next };
-        let Some(refused) = next.iter().find(|row| row.letter.position.to_string() == culprit.position) else {
-            return next;
+    pub(crate) fn requested(&mut self, culprits: &[Culprit], limit: usize) -> Vec<Stored> {
+        culprits.iter().for_each(|culprit| self.refuse(culprit, limit));
+        self.next(limit)
+    }
+
+    fn refuse(&mut self, culprit: &Culprit, limit: usize) {
+        let is_it = |row: &&Stored| {
+            row.letter.position.to_string() == culprit.position && row.letter.topic.as_ref() == Some(&culprit.topic)
         };
+        let next = self.next(limit);
+        let Some(refused) = next.iter().find(is_it) else { return };
         let key = refused.letter.park_key;
         self.rows[refused.id as usize].requested = false;
         self.rows
             .iter_mut()
             .filter(|row| row.is_parked() && row.letter.park_key == key)
             .for_each(|row| row.requested = false);
-        self.next(limit)
     }
 
     fn next(&self, limit: usize) -> Vec<Stored> {
@@ -129,7 +141,11 @@ impl Table {
 
     pub(crate) fn known(&self, from: Lsn) -> Known {
         let again = self.rows.iter().filter(|row| row.letter.position >= Position { commit_lsn: from, ordinal: 0 });
-        again.map(|row| (row.letter.position, row.letter.event_id.clone(), row.state)).collect()
+        let known = |row: &Row| {
+            let letter = KnownLetter { state: row.state, class: row.letter.class, reason: row.letter.reason.clone() };
+            (row.letter.position, row.letter.event_id.clone(), letter)
+        };
+        again.map(known).collect()
     }
 
     /// A person asks for a letter, or for no more of it; for all of its key, or for it alone.

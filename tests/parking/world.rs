@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
+    convert::Infallible,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -10,10 +11,10 @@ use walpost::{
         Headers, Lsn, PgTime, Position, Record, Ticket,
         outbox::{Poison, Reason, TableName},
     },
-    postgres::dead_letter::{ReasonClass, Stored},
+    postgres::dead_letter::{ReasonClass, Replayed, Stored},
     session::letters::{
         Culprit,
-        parking::{Bounds, Done, Parking, Verdict, Work},
+        parking::{Done, Parking, Rules, Verdict, Work},
     },
 };
 
@@ -32,6 +33,9 @@ pub(crate) enum Sabotage {
     ReplaysBackwards,
     ForgetsParked,
     ForgetsKnown,
+    ForgetsToAnnounce,
+    StoresPastUnwritten,
+    ForgetsReplayed,
 }
 
 /// What Kafka, or the pipeline before it, makes of an event, until somebody raises the limit.
@@ -40,7 +44,7 @@ enum Kind {
     Good,
     /// The client refuses it.
     TooLarge,
-    /// It is sent alone, and Kafka refuses it.
+    /// It is sent alone, and Kafka refuses it. Exactly once it is like any other.
     Suspect,
     /// Kafka refuses it among others: the session ends.
     Rejected,
@@ -51,11 +55,42 @@ struct Event {
     position: Position,
     key: Option<u8>,
     kind: Kind,
+    /// What the topic of dead letters makes of it.
+    announcement: Kind,
 }
 
+/// Where a record goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    /// The partition of a key.
+    Key(Option<u8>),
+    DeadLetters,
+}
+
+impl Place {
+    fn topic(self) -> &'static str {
+        match self {
+            Place::Key(_) => "t",
+            Place::DeadLetters => "dead",
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
 struct Sent {
     ticket: Ticket,
     event: usize,
+    place: Place,
+}
+
+/// A transaction of Kafka, exactly once.
+#[derive(Default)]
+struct Transaction {
+    written: Vec<Sent>,
+    unanswered: usize,
+    reached: Option<usize>,
+    replays: bool,
+    due: bool,
 }
 
 /// Work on the table that is under way.
@@ -70,16 +105,26 @@ struct Session {
     /// What the first ticket is for.
     first: usize,
     acknowledged: Vec<bool>,
-    culprit: Option<Culprit>,
+    culprits: Vec<Culprit>,
     alone: bool,
     /// It was asked to stop, and delivers what is in flight.
     stops: bool,
     job: Option<Job>,
+    transaction: Transaction,
 }
 
 impl Session {
-    fn new(parking: Parking, first: usize, culprit: Option<Culprit>) -> Session {
-        Session { parking, first, acknowledged: Vec::new(), culprit, alone: false, stops: false, job: None }
+    fn new(parking: Parking, first: usize, culprits: Vec<Culprit>) -> Session {
+        Session {
+            parking,
+            first,
+            acknowledged: Vec::new(),
+            culprits,
+            alone: false,
+            stops: false,
+            job: None,
+            transaction: Transaction::default(),
+        }
     }
 
     fn acknowledge(&mut self, ticket: Ticket) {
@@ -105,36 +150,51 @@ pub(crate) struct World {
     /// All before it is confirmed: the first event of a transaction.
     confirmed: usize,
     session: Session,
-    /// A partition for each key.
-    kafka: BTreeMap<Option<u8>, VecDeque<Sent>>,
+    kafka: BTreeMap<Place, VecDeque<Sent>>,
+    /// Kafka has these, and the session does not know it yet.
     written: Vec<Sent>,
-    bounds: Bounds,
+    exactly_once: bool,
+    /// Exactly once: the last event that Kafka's records reach, and which dead letters it had again.
+    stored: Option<usize>,
+    replayed: Vec<Replayed>,
+    rules: Rules,
     batch: usize,
     keys: usize,
     now: Instant,
 }
 
 /// The session ends, for what Kafka says of an event.
-type Ends = Result<(), usize>;
+type Ends = Result<(), Culprit>;
 
 pub(crate) fn number(id: &str) -> usize {
     id.strip_prefix("event-").and_then(|number| number.parse().ok()).expect("an id of this log")
 }
 
-fn culprit(event: &Event) -> Culprit {
-    Culprit { position: event.position.to_string(), class: ReasonClass::Rejected, reason: "too large".to_owned() }
+fn culprit(event: &Event, place: Place) -> Culprit {
+    let (topic, class) = (place.topic().to_owned(), ReasonClass::Rejected);
+    Culprit { position: event.position.to_string(), topic, class, reason: "too large".to_owned() }
 }
 
 impl World {
     pub(crate) fn new(seed: u64, sabotage: Option<Sabotage>) -> World {
         let mut random = Random::new(seed);
-        let bounds = Bounds { parks: !random.one_in(6), aggregates_max: usize::MAX, events_max: usize::MAX };
+        let table = !random.one_in(8);
+        let rules = Rules {
+            table,
+            topic: (!table || random.one_in(2)).then(|| Place::DeadLetters.topic().to_owned()),
+            parks: table && !random.one_in(6),
+            aggregates_max: usize::MAX,
+            events_max: usize::MAX,
+        };
+        let exactly_once = random.one_in(3);
         let now = Instant::now();
+        let mut parking = Parking::new(rules.clone(), [].into_iter().collect(), HashMap::new(), Vec::new(), now);
+        parking.open(Vec::new());
         World {
-            oracle: Oracle::new(!random.one_in(4)),
+            oracle: Oracle::new(!random.one_in(4), exactly_once),
             batch: random.pick(&[4, 20, 500]),
             keys: random.between(1, 5),
-            session: Session::new(Parking::new(bounds, [].into_iter().collect(), HashMap::new(), None, now), 0, None),
+            session: Session::new(parking, 0, Vec::new()),
             random,
             sabotage,
             table: Table::default(),
@@ -144,7 +204,10 @@ impl World {
             confirmed: 0,
             kafka: BTreeMap::new(),
             written: Vec::new(),
-            bounds,
+            exactly_once,
+            stored: None,
+            replayed: Vec::new(),
+            rules,
             now,
         }
     }
@@ -162,6 +225,7 @@ impl World {
             if self.random.one_in(4) && self.log.len() < 150 {
                 let odd = [Kind::TooLarge, Kind::Suspect, Kind::Unroutable, Kind::Rejected];
                 let odd = self.random.pick(&odd[..if calm { 3 } else { 4 }]);
+                let odd = if calm && self.exactly_once && odd == Kind::Suspect { Kind::TooLarge } else { odd };
                 let kind = if self.random.one_in(8) { odd } else { Kind::Good };
                 self.insert(kind);
             }
@@ -208,9 +272,15 @@ impl World {
         let number = self.log.len();
         let position = Position { commit_lsn: Lsn(8 * (number / COMMIT) as u64), ordinal: (number % COMMIT) as u32 };
         let key = (!self.random.one_in(12)).then_some(self.random.below(self.keys) as u8);
+        // Without a table the stream would halt.
+        let announcement = match self.rules.table && self.random.one_in(6) {
+            true if self.oracle.faults => self.random.pick(&[Kind::TooLarge, Kind::Rejected]),
+            true => Kind::TooLarge,
+            false => Kind::Good,
+        };
         self.oracle.inserted(key, kind != Kind::Unroutable);
         self.tell(|| format!("log: {kind:?} event at {position}, key {key:?}"));
-        self.log.push(Event { position, key, kind });
+        self.log.push(Event { position, key, kind, announcement });
     }
 
     /// Somebody raises the limit for this event.
@@ -224,8 +294,8 @@ impl World {
     /// Kafka writes in one of `slow` turns.
     fn turn(&mut self, faults: bool, slow: usize) -> Judged {
         self.now += Duration::from_millis(50);
-        if let Err(event) = self.session_turn()? {
-            return self.restart(Some(event));
+        if let Err(culprit) = self.session_turn()? {
+            return self.restart(Some(culprit));
         }
         let session = &self.session;
         let read = session.first + session.acknowledged.len();
@@ -238,15 +308,102 @@ impl World {
             self.work_on_table(faults)?;
         }
         for _ in 0..if self.random.one_in(slow) { self.random.below(4) } else { 0 } {
-            if let Err(event) = self.kafka_writes()? {
-                return self.restart(Some(event));
+            if let Err(culprit) = self.kafka_writes()? {
+                return self.restart(Some(culprit));
             }
         }
+        if self.exactly_once {
+            return self.commit(false);
+        }
         for _ in 0..self.random.below(4).min(self.written.len()) {
-            let Sent { ticket, .. } = self.written.swap_remove(self.random.below(self.written.len()));
-            match ticket.is_of_stream() {
-                true => self.session.acknowledge(ticket),
-                false => self.session.parking.replayed(ticket),
+            let sent = self.written.swap_remove(self.random.below(self.written.len()));
+            self.report(sent);
+        }
+        Ok(())
+    }
+
+    /// The session learns that Kafka has it.
+    fn report(&mut self, Sent { ticket, .. }: Sent) {
+        self.session.parking.delivered(ticket);
+        if ticket.is_of_stream() {
+            self.session.acknowledge(ticket);
+        }
+    }
+
+    /// Kafka commits the transaction that is complete, and says so, if the session lives on.
+    fn commit(&mut self, crashes: bool) -> Judged {
+        let Transaction { unanswered, reached, due, .. } = self.session.transaction;
+        let unwritten =
+            self.session.parking.unwritten().filter(|_| self.sabotage != Some(Sabotage::StoresPastUnwritten));
+        let passes_over = unwritten.is_some_and(|at| reached.is_some_and(|reached| at < self.log[reached].position));
+        if !due || unanswered > 0 || passes_over {
+            return Ok(());
+        }
+        self.tell(|| format!("kafka: commits up to {reached:?}"));
+        let Transaction { written, reached, replays, .. } = std::mem::take(&mut self.session.transaction);
+        for Sent { ticket, event, place } in &written {
+            self.has(*event, *place, ticket.is_of_stream())?;
+        }
+        if let Some(reached) = reached {
+            self.stored = Some(reached);
+            self.oracle.confirmed(reached)?;
+        }
+        if replays {
+            self.replayed = self.session.parking.unsettled();
+        }
+        if !crashes {
+            written.into_iter().for_each(|sent| self.report(sent));
+        }
+        Ok(())
+    }
+
+    /// Kafka has it, for good.
+    fn has(&mut self, event: usize, place: Place, live: bool) -> Judged {
+        match place {
+            Place::Key(_) => self.oracle.delivered(event, live),
+            Place::DeadLetters => self.oracle.announced(event),
+        }
+    }
+
+    /// What Kafka makes of it.
+    fn kind(&self, event: usize, place: Place) -> Kind {
+        match place {
+            Place::Key(_) => self.log[event].kind,
+            Place::DeadLetters => self.log[event].announcement,
+        }
+    }
+
+    fn send(&mut self, sent: Sent) {
+        let transaction = &mut self.session.transaction;
+        transaction.unanswered += 1;
+        match sent.ticket.is_of_stream() {
+            true => transaction.reached = Some(sent.event),
+            false => transaction.replays = true,
+        }
+        self.kafka.entry(sent.place).or_default().push_back(sent);
+    }
+
+    /// Nothing can be sent now.
+    fn is_holding(&self) -> bool {
+        self.session.alone || self.exactly_once && self.session.transaction.due
+    }
+
+    fn announce(&mut self) -> Judged {
+        while !self.is_holding() {
+            let (place, mut sent) = (Place::DeadLetters, None);
+            let Ok(is_one) = self.session.parking.announce_next(|record| {
+                sent = Some(Sent { ticket: record.ticket, event: number_of(record), place });
+                Ok::<(), Infallible>(())
+            });
+            match sent {
+                Some(Sent { ticket, event, .. }) if self.kind(event, place) == Kind::TooLarge => {
+                    let culprit = culprit(&self.log[event], place);
+                    let refuses = self.session.parking.refuses_announcement(ticket, &culprit).expect("there is a row");
+                    assert!(refuses, "it was on its way to the topic");
+                }
+                Some(sent) => self.send(sent),
+                None if is_one => {}
+                None => break,
             }
         }
         Ok(())
@@ -254,32 +411,38 @@ impl World {
 
     /// Does what the session does in a turn of its loop.
     fn session_turn(&mut self) -> Result<Ends, Violation> {
-        let World { session, kafka, log, .. } = self;
-        while !session.alone {
-            let sent = session.parking.send_next(|record| {
-                let event = number_of(record);
-                if log[event].kind == Kind::TooLarge {
-                    return Err(event);
-                }
-                kafka.entry(log[event].key).or_default().push_back(Sent { ticket: record.ticket, event });
-                Ok(())
+        while !self.is_holding() {
+            let mut sent = None;
+            let Ok(_) = self.session.parking.send_next(|record| {
+                sent = Some((record.ticket, number_of(record)));
+                Ok::<(), Infallible>(())
             });
-            match sent {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(event) => return Ok(Err(event)),
+            let Some((ticket, event)) = sent else { break };
+            let place = Place::Key(self.log[event].key);
+            if self.kind(event, place) == Kind::TooLarge {
+                return Ok(Err(culprit(&self.log[event], place)));
             }
+            self.send(Sent { ticket, event, place });
         }
         for _ in 0..self.random.below(6) {
             let next = self.session.first + self.session.acknowledged.len();
             let committed = next < self.log.len() - self.log.len() % COMMIT;
             let wanted = committed && !(self.session.stops && next % COMMIT == 0) && self.session.outstanding() < 20;
-            if self.session.parking.holds() || self.session.alone || !wanted {
+            self.announce()?;
+            if self.session.parking.holds() || self.is_holding() || !wanted {
                 break;
             }
-            self.session.acknowledged.push(false);
+            let is_passed_over = self.stored.is_some_and(|stored| next <= stored);
+            self.session.acknowledged.push(is_passed_over);
+            if is_passed_over {
+                continue;
+            }
             self.step(next, Ticket((next - self.session.first) as u64));
         }
+        let holds = self.session.parking.holds();
+        let transaction = &mut self.session.transaction;
+        let is_empty = transaction.unanswered == 0 && transaction.written.is_empty();
+        transaction.due |= !is_empty && (holds || self.session.stops || self.random.one_in(4));
         let session = &mut self.session;
         if let Some(work) = session.parking.next_work(self.now) {
             assert!(session.job.is_none(), "one piece of work at a time");
@@ -294,39 +457,52 @@ impl World {
     }
 
     fn step(&mut self, number: usize, ticket: Ticket) {
-        let Event { position, key, kind } = self.log[number];
+        let Event { position, key, kind, .. } = self.log[number];
         let id = format!("event-{number}");
         let parking = &mut self.session.parking;
         if kind == Kind::Unroutable {
             let poison = unroutable(position, id, key);
-            return match parking.follows(&poison) {
-                true => parking.follow(ticket),
-                false => parking.poison(ticket, &poison, SystemTime::UNIX_EPOCH).expect("there are no bounds"),
-            };
+            parking.poison(ticket, &poison, SystemTime::UNIX_EPOCH).expect("there are no bounds");
+            self.is_wrong(number);
+            return;
         }
         let mut verdict = Verdict::Send;
+        let (mut sent, mut wrong) = (false, false);
         with_record(ticket, position, &id, key, |record| {
             verdict = parking.verdict(record);
             if matches!(verdict, Verdict::Park(_)) && self.sabotage == Some(Sabotage::SendsParked) {
                 verdict = Verdict::Send;
             }
-            let known = self.session.culprit.as_ref().filter(|culprit| culprit.position == position.to_string());
-            match verdict {
-                Verdict::Follow => parking.follow(ticket),
+            let is_it = |culprit: &&Culprit| {
+                culprit.position == position.to_string() && culprit.topic == Place::Key(key).topic()
+            };
+            let known = self.session.culprits.iter().find(is_it);
+            match &verdict {
+                Verdict::Follow(known) => parking.follow(record, known, SystemTime::UNIX_EPOCH),
                 Verdict::Park(key) => {
-                    parking.park(record, key, SystemTime::UNIX_EPOCH).expect("there are no bounds");
+                    parking.park(record, *key, SystemTime::UNIX_EPOCH).expect("there are no bounds");
                 }
                 Verdict::Send if known.is_some() || kind == Kind::TooLarge => {
-                    let culprit = culprit(&self.log[number]);
+                    let culprit = culprit(&self.log[number], Place::Key(key));
                     parking.refused(record, &culprit, SystemTime::UNIX_EPOCH).expect("there are no bounds");
+                    wrong = true;
                 }
-                Verdict::Send => {
-                    self.session.alone = kind == Kind::Suspect;
-                    self.kafka.entry(key).or_default().push_back(Sent { ticket, event: number });
-                }
+                Verdict::Send => sent = true,
             }
         });
+        if wrong {
+            self.is_wrong(number);
+        }
+        if sent {
+            self.session.alone = kind == Kind::Suspect && !self.exactly_once;
+            self.send(Sent { ticket, event: number, place: Place::Key(key) });
+        }
         self.tell(|| format!("session: event {number}: {verdict:?}"));
+    }
+
+    fn is_wrong(&mut self, event: usize) {
+        let to_announce = self.rules.topic.is_some() && self.log[event].announcement == Kind::Good;
+        self.oracle.wrong(event, to_announce);
     }
 
     /// The slot is told, now and then, what is confirmed.
@@ -345,32 +521,41 @@ impl World {
     }
 
     fn kafka_writes(&mut self) -> Result<Ends, Violation> {
-        let busy: Vec<_> = self.kafka.iter().filter(|(_, queue)| !queue.is_empty()).map(|(key, _)| *key).collect();
+        let busy: Vec<_> = self.kafka.iter().filter(|(_, queue)| !queue.is_empty()).map(|(place, _)| *place).collect();
         if busy.is_empty() {
             return Ok(Ok(()));
         }
-        let key = self.random.pick(&busy);
-        let queue = self.kafka.get_mut(&key).expect("it is busy");
-        let Sent { ticket, event } = queue.pop_front().expect("it is busy");
+        let place = self.random.pick(&busy);
+        let queue = self.kafka.get_mut(&place).expect("it is busy");
+        let sent = queue.pop_front().expect("it is busy");
+        let Sent { ticket, event, .. } = sent;
         let live = ticket.is_of_stream();
-        let Event { position, kind, .. } = self.log[event];
-        let alone = live && self.session.alone && self.session.acknowledged.len() == ticket.0 as usize + 1;
-        if kind == Kind::Good {
-            self.tell(|| format!("kafka: event {event}, live: {live}"));
+        let Event { position, key, .. } = self.log[event];
+        let is_last = self.session.acknowledged.len() == ticket.0 as usize + 1;
+        let alone = live && place != Place::DeadLetters && self.session.alone && is_last;
+        if self.kind(event, place) == Kind::Good {
+            self.tell(|| format!("kafka: event {event}, {place:?}, live: {live}"));
             self.session.alone &= !alone;
-            self.written.push(Sent { ticket, event });
-            self.oracle.delivered(event, live)?;
+            if self.exactly_once {
+                self.session.transaction.unanswered -= 1;
+                self.session.transaction.written.push(sent);
+            } else {
+                self.written.push(sent);
+                self.has(event, place, live)?;
+            }
         } else if alone {
             self.tell(|| format!("kafka: refuses event {event} alone"));
             self.session.alone = false;
-            let (culprit, parking) = (culprit(&self.log[event]), &mut self.session.parking);
+            self.is_wrong(event);
+            let (culprit, parking) = (culprit(&self.log[event], place), &mut self.session.parking);
             with_record(ticket, position, &format!("event-{event}"), key, |record| {
                 parking.refused(record, &culprit, SystemTime::UNIX_EPOCH).expect("there are no bounds");
             });
         } else {
             // Nothing behind it is written before the session ends.
-            self.kafka.entry(key).or_default().push_front(Sent { ticket, event });
-            return Ok(Err(event));
+            let culprit = culprit(&self.log[event], place);
+            self.kafka.entry(place).or_default().push_front(sent);
+            return Ok(Err(culprit));
         }
         Ok(Ok(()))
     }
@@ -378,8 +563,8 @@ impl World {
     /// The table answers, late, or not, or only seems not to.
     fn work_on_table(&mut self, faults: bool) -> Judged {
         let Some(mut job) = self.session.job.take() else { return Ok(()) };
-        if let (Work::Look(culprit), None) = (&job.work, &job.requested) {
-            let mut requested = self.table.requested(culprit.as_ref(), self.batch);
+        if let (Work::Look(culprits), None) = (&job.work, &job.requested) {
+            let mut requested = self.table.requested(culprits, self.batch);
             if self.sabotage == Some(Sabotage::ReplaysBackwards) {
                 requested.reverse();
             }
@@ -406,7 +591,11 @@ impl World {
         Ok(match &job.work {
             Work::Write(letters) => {
                 self.table.write(letters, &mut self.oracle)?;
-                Done::Written(letters.iter().map(|(ticket, _)| *ticket).collect())
+                let mut letters = letters.clone();
+                if self.sabotage == Some(Sabotage::ForgetsToAnnounce) {
+                    letters.iter_mut().for_each(|(_, letter)| letter.class = ReasonClass::Parked);
+                }
+                Done::Written(letters)
             }
             Work::Settle(rows) => {
                 let [all, emptied] = self.table.settle(rows, &mut self.oracle)?;
@@ -420,19 +609,22 @@ impl World {
     }
 
     /// The session ends, by a crash or for an event, and the next one starts from the slot.
-    fn restart(&mut self, refused: Option<usize>) -> Judged {
+    fn restart(&mut self, refused: Option<Culprit>) -> Judged {
         self.tell(|| format!("session: ends, for {refused:?}"));
         self.crashes += 1;
         self.oracle.faults = true;
-        for queue in self.kafka.values_mut() {
-            for Sent { ticket, event } in queue.drain(..) {
-                if self.log[event].kind != Kind::Good || self.random.one_in(2) {
+        for (place, mut queue) in std::mem::take(&mut self.kafka) {
+            while let Some(Sent { ticket, event, .. }) = queue.pop_front() {
+                if self.exactly_once || self.kind(event, place) != Kind::Good || self.random.one_in(2) {
                     break;
                 }
-                self.oracle.delivered(event, ticket.is_of_stream())?;
+                self.has(event, place, ticket.is_of_stream())?;
             }
         }
         self.written.clear();
+        if self.exactly_once && self.random.one_in(2) {
+            self.commit(true)?;
+        }
         if let Some(job) = self.session.job.take().filter(|_| self.random.one_in(2)) {
             self.apply(&job)?;
         }
@@ -441,7 +633,7 @@ impl World {
     }
 
     /// A session starts from the slot.
-    fn open(&mut self, refused: Option<usize>) {
+    fn open(&mut self, refused: Option<Culprit>) {
         let from = self.log.get(self.confirmed).map_or(Lsn(u64::MAX), |event| event.position.commit_lsn);
         let known = match self.sabotage {
             Some(Sabotage::ForgetsKnown) => [].into_iter().collect(),
@@ -451,9 +643,16 @@ impl World {
             Some(Sabotage::ForgetsParked) => HashMap::new(),
             _ => self.table.parked(),
         };
-        let learnt = refused.map(|event| culprit(&self.log[event]));
-        let parking = Parking::new(self.bounds, known, parked, learnt.clone(), self.now);
-        self.session = Session::new(parking, self.confirmed, learnt);
+        let mut culprits = std::mem::take(&mut self.session.culprits);
+        let is_ahead = |culprit: &Culprit| culprit.position >= Position { commit_lsn: from, ordinal: 0 }.to_string();
+        culprits.retain(is_ahead);
+        culprits.extend(refused);
+        let mut parking = Parking::new(self.rules.clone(), known, parked, culprits.clone(), self.now);
+        parking.open(match self.sabotage {
+            Some(Sabotage::ForgetsReplayed) => Vec::new(),
+            _ => self.replayed.clone(),
+        });
+        self.session = Session::new(parking, self.confirmed, culprits);
     }
 }
 

@@ -6,7 +6,7 @@ use futures_util::future::try_join_all;
 use tokio_postgres::{Statement, types::ToSql};
 
 use super::{
-    Access, COLUMNS, DeadLetter, Encoding, ParkKey, PositionText, ReasonClass, State, Stored, TABLE, durably,
+    Access, COLUMNS, DeadLetter, Encoding, ParkKey, PositionText, ReasonClass, Replayed, State, Stored, TABLE, durably,
     from_unix_ms,
 };
 use crate::{
@@ -67,7 +67,7 @@ impl Store {
 
     /// Writes letters in one transaction that is on disk when this returns; gives how many are new. One that the table
     /// has already (by system, slot, position and event id) keeps its row as it is.
-    pub async fn write(&self, letters: &[DeadLetter]) -> Result<u64, Error> {
+    pub async fn write(&self, letters: impl IntoIterator<Item = &DeadLetter>) -> Result<u64, Error> {
         let statement = format!(
             "insert into {} (system_identifier, slot, position, event_id, xid, source_table, aggregate_type, aggregate_id,
                 event_type, topic, key, payload, header_names, header_values, record_timestamp, reason_class, reason,
@@ -79,7 +79,7 @@ impl Store {
         durably(&self.client, async {
             let statement = self.client.prepare(&statement).await?;
             // All are under way at once: one round trip, however many.
-            let new = try_join_all(letters.iter().map(|letter| self.insert(&statement, letter))).await?;
+            let new = try_join_all(letters.into_iter().map(|letter| self.insert(&statement, letter))).await?;
             Ok(new.iter().sum())
         })
         .await
@@ -123,16 +123,18 @@ impl Store {
     /// slot's confirmed position, all that may be streamed again.
     pub async fn known(&self, from: Lsn) -> Result<Known, Error> {
         let statement = format!(
-            "select position, event_id, state from {} where system_identifier = $1 and slot = $2 and position >= $3",
+            "select position, event_id, state, reason_class, case reason_class when 'parked' then '' else reason end
+             from {} where system_identifier = $1 and slot = $2 and position >= $3",
             self.table
         );
         let first = Position { commit_lsn: from, ordinal: 0 }.to_string();
         let rows = self.client.query(&statement, &[&self.system_identifier, &self.slot, &first]).await?;
-        let mut states: BTreeMap<Position, Vec<(String, State)>> = BTreeMap::new();
+        let mut letters: BTreeMap<Position, Vec<(String, KnownLetter)>> = BTreeMap::new();
         for row in &rows {
-            states.entry(row.try_get::<_, PositionText>(0)?.0).or_default().push((row.try_get(1)?, row.try_get(2)?));
+            let letter = KnownLetter { state: row.try_get(2)?, class: row.try_get(3)?, reason: row.try_get(4)? };
+            letters.entry(row.try_get::<_, PositionText>(0)?.0).or_default().push((row.try_get(1)?, letter));
         }
-        Ok(Known { states, encoding: self.encoding })
+        Ok(Known { letters, encoding: self.encoding })
     }
 
     /// What is parked now, and how many events under each key.
@@ -146,8 +148,8 @@ impl Store {
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get::<_, i64>(1)?.unsigned_abs()))).collect()
     }
 
-    /// The next letters to send, in order: of the keys of which any was requested all that is parked, and single dead
-    /// ones. At most `limit`, and none once the payloads before it come to `bytes` (above 0). The same come again until
+    /// The next letters to send, in order: of the keys of which any was requested all that is parked and has a topic, and
+    /// single dead ones. At most `limit`, and none once the payloads before it come to `bytes` (above 0). The same come again until
     /// they are settled, refused or discarded: send them all and see them acknowledged before asking again.
     pub async fn requested(&self, limit: usize, bytes: usize) -> Result<Vec<Stored>, Error> {
         // Rows of another system were written before this one's began; their positions are of another log.
@@ -158,9 +160,11 @@ impl Store {
                  select distinct park_key from {table}
                  where slot = $1 and state = 'parked' and replay_requested_at is not null
              ), waiting as (
-                 select {NEEDED} from {table} join asked using (park_key) where slot = $1 and state = 'parked'
+                 select {NEEDED} from {table} join asked using (park_key)
+                 where slot = $1 and state = 'parked' and topic is not null
                  union all
-                 select {NEEDED} from {table} where slot = $1 and state = 'dead' and replay_requested_at is not null
+                 select {NEEDED} from {table}
+                 where slot = $1 and state = 'dead' and replay_requested_at is not null and topic is not null
              ), next as (
                  select id, ours, sum(size) over (order by ours, position, id) - size as bytes_before from waiting
                  order by ours, position, id limit $3
@@ -175,26 +179,31 @@ impl Store {
         rows.iter().map(|row| Ok(Stored::read(row)?)).collect()
     }
 
-    /// Kafka has acknowledged these: they are replayed. Gives the keys that have no parked row any more, which are the
-    /// stream's again. Where rows are left, parked since the request, the request passes on to them.
-    pub async fn settle(&self, ids: &[i64]) -> Result<Vec<ParkKey>, Error> {
+    /// Kafka has acknowledged these: they are replayed. Gives the keys that have no parked row any more thereby, which are
+    /// the stream's again. Where rows are left, parked since the request, the request passes on to them.
+    pub async fn settle(&self, replayed: &[Replayed]) -> Result<Vec<ParkKey>, Error> {
         let statement = format!(
             "with sent as (
-                 update {table} set state = 'replayed', settled_at = clock_timestamp()
-                 where id = any($1) and slot = $2 returning park_key, replay_requested_at
+                 update {table} set state = 'replayed', settled_at = coalesce(settled_at, clock_timestamp())
+                 where (id, position) in (select * from unnest($1::bigint[], $3::text[])) and slot = $2
+                 and state <> 'replayed'
+                 returning id, park_key, replay_requested_at
              ), asked as (
                  select park_key, max(replay_requested_at) as at from sent where park_key is not null group by park_key
              ), passed_on as (
                  update {table} behind set replay_requested_at = asked.at from asked
                  where behind.slot = $2 and behind.state = 'parked' and behind.park_key = asked.park_key
-                 and behind.id <> all ($1) and behind.replay_requested_at is null and asked.at is not null
+                 and behind.id not in (select id from sent) and behind.replay_requested_at is null
+                 and asked.at is not null
              )
              select park_key from asked where not exists (
                  select from {table} behind where behind.slot = $2 and behind.state = 'parked'
-                 and behind.park_key = asked.park_key and behind.id <> all ($1))",
+                 and behind.park_key = asked.park_key and behind.id not in (select id from sent))",
             table = self.table
         );
-        let rows = durably(&self.client, self.client.query(&statement, &[&ids, &self.slot])).await?;
+        let (ids, positions): (Vec<i64>, Vec<String>) =
+            replayed.iter().map(|Replayed { row, position }| (*row, position.to_string())).unzip();
+        let rows = durably(&self.client, self.client.query(&statement, &[&ids, &self.slot, &positions])).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
@@ -236,42 +245,51 @@ impl Store {
 /// Letters that may be met again in the stream.
 #[derive(Debug)]
 pub struct Known {
-    /// Event ids and states by position. A position has more than one event only where a restored copy of the database
+    /// With their event ids, by position. A position has more than one event only where a restored copy of the database
     /// went another way.
-    states: BTreeMap<Position, Vec<(String, State)>>,
+    letters: BTreeMap<Position, Vec<(String, KnownLetter)>>,
     encoding: Encoding,
+}
+
+/// What is known of a letter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownLetter {
+    pub state: State,
+    pub class: ReasonClass,
+    /// Empty where it only waits behind another.
+    pub reason: String,
 }
 
 impl Known {
     pub fn is_empty(&self) -> bool {
-        self.states.is_empty()
+        self.letters.is_empty()
     }
 
     /// The last event of them.
     pub fn last(&self) -> Option<Position> {
-        self.states.last_key_value().map(|(position, _)| *position)
+        self.letters.last_key_value().map(|(position, _)| *position)
     }
 
     /// What lies before this position is not met any more.
     pub fn forget_before(&mut self, position: Position) {
-        self.states = self.states.split_off(&position);
+        self.letters = self.letters.split_off(&position);
     }
 
-    /// The state of the event's row, if the table has one. `event_id` as it would be written.
-    pub fn state(&self, position: Position, event_id: &str) -> Option<State> {
+    /// The event's letter, if the table has one. `event_id` as it would be written.
+    pub fn letter(&self, position: Position, event_id: &str) -> Option<&KnownLetter> {
         let event_id = self.encoding.event_id(event_id);
-        let events = self.states.get(&position)?;
-        events.iter().find(|(id, _)| *id == event_id).map(|(_, state)| *state)
+        let events = self.letters.get(&position)?;
+        events.iter().find(|(id, _)| *id == event_id).map(|(_, letter)| letter)
     }
 }
 
-impl FromIterator<(Position, String, State)> for Known {
-    /// Positions, event ids and states, of a database in UTF-8.
-    fn from_iter<I: IntoIterator<Item = (Position, String, State)>>(rows: I) -> Known {
-        let mut states: BTreeMap<Position, Vec<(String, State)>> = BTreeMap::new();
-        for (position, id, state) in rows {
-            states.entry(position).or_default().push((id, state));
+impl FromIterator<(Position, String, KnownLetter)> for Known {
+    /// Positions and event ids first, of a database in UTF-8.
+    fn from_iter<I: IntoIterator<Item = (Position, String, KnownLetter)>>(rows: I) -> Known {
+        let mut letters: BTreeMap<Position, Vec<(String, KnownLetter)>> = BTreeMap::new();
+        for (position, id, letter) in rows {
+            letters.entry(position).or_default().push((id, letter));
         }
-        Known { states, encoding: Encoding { unicode: true } }
+        Known { letters, encoding: Encoding { unicode: true } }
     }
 }

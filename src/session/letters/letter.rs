@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use crate::{
     pipeline::{
-        Record,
-        outbox::{Poison, Reason},
+        Headers, Record, Ticket,
+        outbox::{Poison, Reason, TableName},
     },
     postgres::dead_letter::{DeadLetter, ParkKey, ReasonClass},
 };
@@ -70,6 +70,49 @@ impl DeadLetter {
             later_delivered: false,
             park_key,
         }
+    }
+}
+
+/// What the announcement of a letter says beside the event itself.
+mod header {
+    pub(super) const CLASS: &str = "walpost-error-class";
+    pub(super) const REASON: &str = "walpost-error-reason";
+    pub(super) const TOPIC: &str = "walpost-error-topic";
+    pub(super) const TABLE: &str = "walpost-error-table";
+    pub(super) const AT: &str = "walpost-error-at";
+}
+
+impl DeadLetter {
+    /// Lends the record for the topic of dead letters: key, value and headers of the event, then what is wrong with it.
+    pub(super) fn announce<T>(&self, ticket: Ticket, topic: &str, to: impl FnOnce(&Record<'_>) -> T) -> T {
+        let mut headers = self.headers.clone();
+        let mut add = |name: &str, value: Option<&str>| {
+            headers.extend(value.map(|value| (name.to_owned(), value.as_bytes().to_vec())));
+        };
+        // A record has these already, a row that makes none has not.
+        if self.topic.is_none() {
+            add("id", Some(self.event_id.as_str()).filter(|id| !id.is_empty()));
+            add("aggregate_type", self.aggregate_type.as_deref());
+            add("event_type", self.event_type.as_deref());
+            add("position", Some(&self.position.to_string()));
+        }
+        let at = humantime::format_rfc3339_millis(self.last_failed_at).to_string();
+        add(header::CLASS, Some(self.class.word()));
+        add(header::REASON, Some(&self.reason));
+        add(header::TOPIC, self.topic.as_deref());
+        add(header::TABLE, Some(&self.source_table));
+        add(header::AT, Some(&at));
+        to(&Record {
+            ticket,
+            position: self.position,
+            xid: self.xid,
+            table: &TableName::default(),
+            topic,
+            key: self.key.as_deref(),
+            value: self.payload.as_deref(),
+            timestamp_ms: self.timestamp_ms,
+            headers: Headers::new(&headers),
+        })
     }
 }
 

@@ -16,16 +16,16 @@ use std::{
 use tokio::task::JoinHandle;
 
 pub(super) use parking::Verdict;
-use parking::{Bounds, Done, Parking, Work};
+use parking::{Done, Parking, Rules, Work};
 
 use crate::{
     chain::Chain,
-    config::{Config, OnPoison},
+    config::{Config, Delivery, OnPoison},
     pipeline::{Lsn, Position, Record, Ticket, outbox::Poison},
     postgres::{
         self,
         conninfo::ConnInfo,
-        dead_letter::{DeadLetter, ParkKey, ReasonClass, Store},
+        dead_letter::{DeadLetter, KnownLetter, ParkKey, ReasonClass, Replayed, Store},
     },
     setup::names,
     sink::kafka,
@@ -39,6 +39,8 @@ const REPLAY_BYTES: usize = 8 << 20;
 #[derive(Clone, Debug)]
 pub struct Culprit {
     pub position: String,
+    /// Where it did not arrive.
+    pub topic: String,
     pub class: ReasonClass,
     pub reason: String,
 }
@@ -56,11 +58,16 @@ impl Culprit {
             }
             _ => return None,
         };
-        Some(Culprit { position: event.position.clone(), class, reason })
+        Some(Culprit { position: event.position.clone(), topic: event.topic.clone(), class, reason })
     }
 
-    pub(super) fn is_at(&self, position: Position) -> bool {
-        position.text() == *self.position.as_bytes()
+    /// The stream has not confirmed it, and meets it again.
+    pub(crate) fn is_ahead_of(&self, confirmed: Lsn) -> bool {
+        self.position >= Position { commit_lsn: confirmed, ordinal: 0 }.to_string()
+    }
+
+    pub(super) fn is_at(&self, position: Position, topic: &str) -> bool {
+        position.text() == *self.position.as_bytes() && topic == self.topic
     }
 }
 
@@ -74,6 +81,12 @@ pub enum Error {
          with the rights of the streaming role; or set on_poison = \"halt\""
     )]
     NoTable { table: String },
+    #[error(
+        "the event at position {} is a dead letter, and topic {}, where it is to go, does not take it ({}): nothing from that \
+         event on is confirmed. Mend the topic, or run walpost setup, which makes a table for what Kafka does not take",
+        .0.position, .0.topic, .0.reason
+    )]
+    Topic(Culprit),
     #[error(
         "{count} {what} are parked, and {key} allows no more: replay or discard them (walpost dead-letter list), or raise it"
     )]
@@ -110,7 +123,7 @@ impl Letters {
         server: &ConnInfo,
         system_identifier: &str,
         from: Lsn,
-        culprit: Option<&Culprit>,
+        culprits: &[Culprit],
     ) -> Result<Option<Letters>, Error> {
         if config.on_poison == Some(OnPoison::Halt) {
             return Ok(None);
@@ -122,19 +135,28 @@ impl Letters {
             schema: names::home(config).to_owned(),
         };
         let store = table.connect().await?;
-        if !store.exists().await? {
-            return match config.on_poison {
-                None => Ok(None),
-                Some(_) => Err(Error::NoTable { table: format!("{}.dead_letter", table.schema) }),
-            };
+        let exists = store.exists().await?;
+        match (config.on_poison, &config.dead_letter_topic) {
+            _ if exists => {}
+            (None, None) => return Ok(None),
+            (None | Some(OnPoison::DeadLetter), Some(_)) => {}
+            (Some(_), _) => return Err(Error::NoTable { table: format!("{}.dead_letter", table.schema) }),
         }
-        let bounds = Bounds {
-            parks: config.on_poison != Some(OnPoison::DeadLetter),
+        let rules = Rules {
+            table: exists,
+            topic: config.dead_letter_topic.clone(),
+            parks: exists && config.on_poison != Some(OnPoison::DeadLetter),
             aggregates_max: config.park_max_aggregates,
             events_max: config.park_max_events,
         };
-        let (known, parked) = (store.known(from).await?, store.parked().await?);
-        let parking = Parking::new(bounds, known, parked, culprit.cloned(), Instant::now());
+        let (known, parked) = match exists {
+            true => (store.known(from).await?, store.parked().await?),
+            false => ([].into_iter().collect(), HashMap::new()),
+        };
+        let mut parking = Parking::new(rules, known, parked, culprits.to_vec(), Instant::now());
+        if config.delivery == Delivery::AtLeastOnce {
+            parking.open(Vec::new());
+        }
         Ok(Some(Letters { parking, table, task: None, trouble: None }))
     }
 
@@ -157,9 +179,9 @@ impl Letters {
         self.parking.confirmed(lsn);
     }
 
-    /// The event follows its row: it is done with here.
-    pub(super) fn follow(&mut self, ticket: Ticket) {
-        self.parking.follow(ticket);
+    /// The event follows its row.
+    pub(super) fn follow(&mut self, record: &Record<'_>, known: &KnownLetter) {
+        self.parking.follow(record, known, SystemTime::now());
     }
 
     /// Nothing is wrong with it, but it waits behind another.
@@ -176,12 +198,25 @@ impl Letters {
 
     /// No record can be made of it.
     pub(super) fn poison(&mut self, ticket: Ticket, poison: &Poison) -> Result<(), Error> {
-        if self.parking.follows(poison) {
-            self.parking.follow(ticket);
-            return Ok(());
+        if self.parking.poison(ticket, poison, SystemTime::now())? {
+            tracing::error!("an event becomes a dead letter: {poison}");
         }
-        tracing::error!("an event becomes a dead letter: {poison}");
-        self.parking.poison(ticket, poison, SystemTime::now())
+        Ok(())
+    }
+
+    /// The next record for the topic of dead letters; it is taken for sent when `send` takes it.
+    pub(super) fn announce_next<E>(&mut self, send: impl FnOnce(&Record<'_>) -> Result<(), E>) -> Result<bool, E> {
+        self.parking.announce_next(send)
+    }
+
+    /// Kafka does not take the record. True: it was one for the topic of dead letters, and its row has to do.
+    pub(super) fn refuses_announcement(&mut self, ticket: Ticket, culprit: &Culprit) -> Result<bool, Error> {
+        self.parking.refuses_announcement(ticket, culprit)
+    }
+
+    /// What a dead letter's own way to Kafka ends in, if this is that.
+    pub(super) fn end(&self, error: &kafka::Error) -> Option<Error> {
+        Culprit::of(error).filter(|culprit| self.parking.ends_at(culprit)).map(Error::Topic)
     }
 
     /// Events and aggregates that are parked.
@@ -199,12 +234,27 @@ impl Letters {
         self.parking.send_next(send)
     }
 
-    /// Kafka has the replayed record.
-    pub(super) fn replayed(&mut self, ticket: Ticket) {
-        self.parking.replayed(ticket);
+    /// Kafka has the record.
+    pub(super) fn delivered(&mut self, ticket: Ticket) {
+        self.parking.delivered(ticket);
     }
 
-    /// Tickets whose rows are durable.
+    /// The first event that has no durable row yet.
+    pub(super) fn unwritten(&self) -> Option<Position> {
+        self.parking.unwritten()
+    }
+
+    /// Replays may begin. Kafka has these of earlier ones.
+    pub(super) fn may_replay(&mut self, replayed: Vec<Replayed>) {
+        self.parking.open(replayed);
+    }
+
+    /// What was sent again, as far as the table does not know of it.
+    pub(super) fn unsettled(&self) -> Vec<Replayed> {
+        self.parking.unsettled()
+    }
+
+    /// Tickets that are done with here.
     pub(super) fn take_acknowledged(&mut self) -> Vec<Ticket> {
         self.parking.take_acknowledged()
     }
@@ -219,7 +269,7 @@ impl Letters {
         if let Some(task) = &mut self.task {
             let ended = task.await.expect("work on the table does not panic");
             self.task = None;
-            self.end(ended);
+            self.worked(ended);
         } else if let Some(due) = self.parking.due() {
             tokio::time::sleep_until(due.into()).await;
         }
@@ -237,7 +287,7 @@ impl Letters {
         self.parking.drain();
     }
 
-    fn end(&mut self, ended: Result<Done, Failed>) {
+    fn worked(&mut self, ended: Result<Done, Failed>) {
         match ended {
             Ok(done) => {
                 if self.trouble.take().is_some() {
@@ -286,16 +336,18 @@ impl Table {
         let store = self.connect().await?;
         Ok(match work {
             Work::Write(letters) => {
-                let rows: Vec<DeadLetter> = letters.iter().map(|(_, letter)| letter.clone()).collect();
-                store.write(&rows).await?;
-                Done::Written(letters.iter().map(|(ticket, _)| *ticket).collect())
+                store.write(letters.iter().map(|(_, letter)| letter)).await?;
+                Done::Written(letters.clone())
             }
             Work::Settle(rows) => Done::Settled { rows: rows.len(), keys: store.settle(rows).await? },
-            Work::Look(culprit) => {
+            Work::Look(culprits) => {
                 let mut requested = store.requested(REPLAY_RECORDS, REPLAY_BYTES).await?;
                 // Sent again, and refused again: that ended the session before this one.
-                if let Some(culprit) = culprit {
-                    if let Some(row) = requested.iter().find(|row| culprit.is_at(row.letter.position)) {
+                for culprit in culprits {
+                    let is_it = |letter: &DeadLetter| {
+                        letter.topic.as_ref().is_some_and(|topic| culprit.is_at(letter.position, topic))
+                    };
+                    if let Some(row) = requested.iter().find(|row| is_it(&row.letter)) {
                         store.refuse(row.id, culprit.class, &culprit.reason).await?;
                         requested = store.requested(REPLAY_RECORDS, REPLAY_BYTES).await?;
                     }

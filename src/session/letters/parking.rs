@@ -1,4 +1,4 @@
-//! What becomes of events that cannot be delivered, and of those behind them: the decisions, without the table.
+//! What becomes of events that cannot be delivered, and of those behind them: the decisions, without table and Kafka.
 //!
 //! The stream's events come in ([`Parking::verdict`] and what it asks for), work on the table goes out
 //! ([`Parking::next_work`]), one piece at a time, and comes back as [`Parking::done`] or [`Parking::failed`]. Nothing is
@@ -6,6 +6,10 @@
 //!
 //! An aggregate is given back to the stream by the hand-over of [`dead_letter`](crate::postgres::dead_letter): rows are
 //! settled while nothing is stepped and nothing waits to be written, so what is unparked then has no row left.
+//!
+//! Where a topic of dead letters is named, each is announced there once its row is durable, or instead of a row, and is
+//! done with when Kafka has the announcement. Whether it has is not known of rows that an earlier session wrote, so they
+//! are announced again when they are met; exactly once it has not, or its transaction would have passed over them.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -18,7 +22,7 @@ use crate::{
         Headers, Lsn, Position, Record, Ticket,
         outbox::{Poison, TableName},
     },
-    postgres::dead_letter::{DeadLetter, Known, ParkKey, ReasonClass, Stored},
+    postgres::dead_letter::{DeadLetter, Known, KnownLetter, ParkKey, ReasonClass, Replayed, Stored},
 };
 
 /// How often the table is looked at for what people asked for.
@@ -29,21 +33,24 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// may park as many as are sent, without end.
 const LAST: u64 = 500;
 
-/// What may be parked.
-#[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    /// False: poison is dead alone, and only what is parked already stays so.
+/// Where dead letters go, and how many may be parked. They go to the table, or to the topic, or to both.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    pub table: bool,
+    /// Nothing that only waits behind another goes there.
+    pub topic: Option<String>,
+    /// False: poison is dead alone, and only what is parked already stays so. Without the table nothing parks.
     pub parks: bool,
     pub aggregates_max: usize,
     pub events_max: usize,
 }
 
 /// What is to be done with an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Send,
     /// The table has it already: its row says what becomes of it.
-    Follow,
+    Follow(KnownLetter),
     Park(ParkKey),
 }
 
@@ -51,16 +58,17 @@ pub enum Verdict {
 #[derive(Clone, Debug)]
 pub enum Work {
     Write(Vec<(Ticket, DeadLetter)>),
-    Settle(Vec<i64>),
-    /// See what people did. The culprit, if it was sent again, was refused again.
-    Look(Option<Culprit>),
+    /// Kafka has these.
+    Settle(Vec<Replayed>),
+    /// See what people did. What of these was sent again was refused again.
+    Look(Vec<Culprit>),
 }
 
 /// Work that is done.
 #[derive(Debug)]
 pub enum Done {
     /// These have durable rows.
-    Written(Vec<Ticket>),
+    Written(Vec<(Ticket, DeadLetter)>),
     /// So many rows; these keys have none any more.
     Settled { rows: usize, keys: Vec<ParkKey> },
     /// What is asked for, and then how many events are parked under each key.
@@ -68,26 +76,36 @@ pub enum Done {
 }
 
 pub struct Parking {
-    bounds: Bounds,
+    rules: Rules,
     /// Rows of events that may be streamed again.
     known: Known,
     /// The last of them.
     known_last: Option<Position>,
     parked: Parked,
-    culprit: Option<Culprit>,
-    /// Not in the table yet.
+    culprits: Vec<Culprit>,
+    /// Not on their way into the table yet.
     unwritten: Vec<(Ticket, DeadLetter)>,
+    /// Positions of what has no durable row yet, in order.
+    owed: VecDeque<Position>,
     /// One of them is poison: nothing later may overtake it.
     holds: bool,
+    /// To be sent to the topic.
+    unannounced: VecDeque<(Ticket, DeadLetter)>,
+    /// Under way to the topic.
+    announced: HashMap<Ticket, Position>,
     acknowledged: Vec<Ticket>,
     counts: HashMap<ReasonClass, u64>,
     replay: Replay,
+    /// What Kafka has of earlier replays is known.
+    opened: bool,
     /// Little is left of what is replayed: nothing is added before that is handed over.
     closing: bool,
     /// The session is to end: no more replays begin.
     draining: bool,
     /// When to look at the table.
     look: Instant,
+    /// It has been looked at.
+    looked: bool,
     /// The last piece of work failed, and this is when to try again.
     again: Option<Instant>,
     /// A piece of work is under way.
@@ -139,47 +157,56 @@ struct Replay {
 }
 
 struct Sent {
-    row: i64,
+    replayed: Replayed,
+    /// None: not known, or it was dead alone.
     park_key: Option<ParkKey>,
 }
 
 impl Parking {
-    /// `known` and `parked` are what the table has, `culprit` is what ended the session before.
+    /// `known` and `parked` are what the table has, `culprits` are what ended sessions before.
     pub fn new(
-        bounds: Bounds,
+        rules: Rules,
         known: Known,
         parked: HashMap<ParkKey, u64>,
-        culprit: Option<Culprit>,
+        culprits: Vec<Culprit>,
         now: Instant,
     ) -> Parking {
         Parking {
-            bounds,
+            rules,
             known_last: known.last(),
             known,
             parked: Parked::new(parked),
-            culprit,
+            culprits,
             unwritten: Vec::new(),
+            owed: VecDeque::new(),
             holds: false,
+            unannounced: VecDeque::new(),
+            announced: HashMap::new(),
             acknowledged: Vec::new(),
             counts: HashMap::new(),
             replay: Replay::default(),
+            opened: false,
             closing: false,
             draining: false,
             look: now,
+            looked: false,
             again: None,
             works: false,
         }
     }
 
-    /// Nothing may be stepped now: poison is not durable yet, or an aggregate is being handed over.
+    /// Nothing may be stepped now: poison is not durable or not announced yet, or an aggregate is being handed over.
     pub fn holds(&self) -> bool {
-        self.holds || self.closing || self.hands_over()
+        let announces = !self.unannounced.is_empty() || !self.rules.table && !self.announced.is_empty();
+        self.holds || announces || self.closing || self.hands_over()
     }
 
     pub fn verdict(&mut self, record: &Record<'_>) -> Verdict {
         let id = || String::from_utf8_lossy(record.headers.get("id").unwrap_or_default());
-        if !self.known.is_empty() && self.meets(record.position, &id()) {
-            return Verdict::Follow;
+        if !self.known.is_empty() {
+            if let Some(known) = self.meet(record.position, &id()) {
+                return Verdict::Follow(known);
+            }
         }
         if self.parked.keys.is_empty() {
             return Verdict::Send;
@@ -192,16 +219,11 @@ impl Parking {
         if is_parked { Verdict::Park(own) } else { Verdict::Send }
     }
 
-    /// The verdict on what makes no record: the table has it already.
-    pub fn follows(&mut self, poison: &Poison) -> bool {
-        self.meets(poison.position, &poison.id)
-    }
-
-    /// The stream has come to this event: does the table have it?
-    fn meets(&mut self, position: Position, id: &str) -> bool {
-        let has = self.known.state(position, id).is_some();
+    /// The stream has come to this event: what the table has of it.
+    fn meet(&mut self, position: Position, id: &str) -> Option<KnownLetter> {
+        let known = self.known.letter(position, id).cloned();
         self.known.forget_before(Position { ordinal: position.ordinal.saturating_add(1), ..position });
-        has
+        known
     }
 
     /// The slot's position. What lies before it is not met any more, even if it was passed over.
@@ -211,9 +233,15 @@ impl Parking {
         }
     }
 
-    /// The event follows its row: it is done with here.
-    pub fn follow(&mut self, ticket: Ticket) {
-        self.acknowledged.push(ticket);
+    /// The event follows its row.
+    pub fn follow(&mut self, record: &Record<'_>, known: &KnownLetter, at: SystemTime) {
+        match self.is_announced(known.class) {
+            true => {
+                let letter = DeadLetter::of_record(record, known.class, &known.reason, 1, None, at);
+                self.unannounced.push_back((record.ticket, letter));
+            }
+            false => self.acknowledged.push(record.ticket),
+        }
     }
 
     /// Nothing is wrong with it, but it waits behind another.
@@ -225,18 +253,26 @@ impl Parking {
     /// Kafka does not take it.
     pub fn refused(&mut self, record: &Record<'_>, culprit: &Culprit, at: SystemTime) -> Result<(), Error> {
         let Culprit { class, reason, .. } = culprit;
-        let key = record.key.filter(|_| self.bounds.parks).map(|key| ParkKey::of_record(record.topic, key));
-        self.holds = true;
+        let key = record.key.filter(|_| self.rules.parks).map(|key| ParkKey::of_record(record.topic, key));
+        self.holds = self.rules.table;
         self.take(record.ticket, DeadLetter::of_record(record, *class, reason, 1, key, at))
     }
 
-    /// No record can be made of it.
-    pub fn poison(&mut self, ticket: Ticket, poison: &Poison, at: SystemTime) -> Result<(), Error> {
-        let id = poison.aggregate_id.as_deref().filter(|_| self.bounds.parks);
+    /// No record can be made of it. False: the table has it already, and it follows its row.
+    pub fn poison(&mut self, ticket: Ticket, poison: &Poison, at: SystemTime) -> Result<bool, Error> {
+        if self.meet(poison.position, &poison.id).is_some() {
+            match self.rules.topic {
+                Some(_) => self.unannounced.push_back((ticket, DeadLetter::of_poison(poison, None, at))),
+                None => self.acknowledged.push(ticket),
+            }
+            return Ok(false);
+        }
+        let id = poison.aggregate_id.as_deref().filter(|_| self.rules.parks);
         let table = poison.table.to_string();
         let key = id.map(|id| ParkKey::of_aggregate(&table, poison.aggregate_type.as_deref(), id));
-        self.holds = true;
-        self.take(ticket, DeadLetter::of_poison(poison, key, at))
+        self.holds = self.rules.table;
+        self.take(ticket, DeadLetter::of_poison(poison, key, at))?;
+        Ok(true)
     }
 
     /// Events and aggregates that are parked.
@@ -255,15 +291,68 @@ impl Parking {
             self.parked.add(key);
             let (aggregates, events) = (self.parked.keys.len(), self.parked.events as usize);
             let full = |what, count, key| Err(Error::Full { what, count, key });
-            if aggregates > self.bounds.aggregates_max {
+            if aggregates > self.rules.aggregates_max {
                 return full("aggregates", aggregates, "park_max_aggregates");
             }
-            if events > self.bounds.events_max {
+            if events > self.rules.events_max {
                 return full("events", events, "park_max_events");
             }
         }
-        self.unwritten.push((ticket, letter));
+        match self.rules.table {
+            true => {
+                self.owed.push_back(letter.position);
+                self.unwritten.push((ticket, letter));
+            }
+            false => self.unannounced.push_back((ticket, letter)),
+        }
         Ok(())
+    }
+
+    fn is_announced(&self, class: ReasonClass) -> bool {
+        self.rules.topic.is_some() && class != ReasonClass::Parked
+    }
+
+    /// The next record for the topic of dead letters; it is taken for sent when `send` takes it.
+    pub fn announce_next<E>(&mut self, send: impl FnOnce(&Record<'_>) -> Result<(), E>) -> Result<bool, E> {
+        let Some((ticket, letter)) = self.unannounced.pop_front() else { return Ok(false) };
+        let topic = self.rules.topic.as_deref().expect("what is announced has a topic to go to");
+        if let Some(culprit) = self.culprits.iter().find(|culprit| culprit.is_at(letter.position, topic)) {
+            keep_to_the_table(culprit);
+            self.acknowledged.push(ticket);
+            return Ok(true);
+        }
+        self.announced.insert(ticket, letter.position);
+        letter.announce(ticket, topic, send)?;
+        Ok(true)
+    }
+
+    /// Kafka has a record of the stream, or for the topic of dead letters, or a replayed one.
+    pub fn delivered(&mut self, ticket: Ticket) {
+        if !ticket.is_of_stream() {
+            self.replayed(ticket);
+        } else if !self.announced.is_empty() {
+            self.announced.remove(&ticket);
+        }
+    }
+
+    /// Kafka does not take a record of the stream. True: it was one for the topic of dead letters, and its row has to do.
+    pub fn refuses_announcement(&mut self, ticket: Ticket, culprit: &Culprit) -> Result<bool, Error> {
+        if self.ends_at(culprit) {
+            return Err(Error::Topic(culprit.clone()));
+        }
+        let refuses = self.announced.remove(&ticket).is_some();
+        if refuses {
+            keep_to_the_table(culprit);
+            self.acknowledged.push(ticket);
+        }
+        Ok(refuses)
+    }
+
+    /// Whether this is about a letter that is under way to the topic, and has no row to fall back on.
+    pub fn ends_at(&self, culprit: &Culprit) -> bool {
+        let is_announcement = || self.announced.values().any(|position| culprit.is_at(*position, &culprit.topic));
+        let is_refused = matches!(culprit.class, ReasonClass::TooLarge | ReasonClass::Rejected);
+        self.rules.topic.as_ref() == Some(&culprit.topic) && is_announcement() && !(self.rules.table && is_refused)
     }
 
     /// The next record to send again; it is taken for sent when `send` takes it.
@@ -271,8 +360,8 @@ impl Parking {
         let Some(row) = self.replay.unsent.pop_front() else { return Ok(false) };
         let ticket = Ticket(Ticket::OTHERS.0 + self.replay.next);
         self.replay.next += 1;
-        let Stored { id: row, letter, .. } = row;
-        self.replay.sent.insert(ticket, Sent { row, park_key: letter.park_key });
+        self.replay.sent.insert(ticket, Sent { replayed: row.replayed(), park_key: row.letter.park_key });
+        let letter = row.letter;
         let mut headers = letter.headers;
         headers.push(("replay".to_owned(), b"dead-letter".to_vec()));
         send(&Record {
@@ -289,13 +378,30 @@ impl Parking {
         Ok(true)
     }
 
-    /// Kafka has the replayed record.
-    pub fn replayed(&mut self, ticket: Ticket) {
+    fn replayed(&mut self, ticket: Ticket) {
         let sent = self.replay.sent.remove(&ticket).expect("the record was sent, and is acknowledged once");
         self.replay.acknowledged.push(sent);
     }
 
-    /// Tickets whose rows are durable.
+    /// The first event that has no durable row yet.
+    pub fn unwritten(&self) -> Option<Position> {
+        self.owed.front().copied()
+    }
+
+    /// Replays may begin: Kafka has these of earlier ones, whether the table knows of it or not.
+    pub fn open(&mut self, replayed: Vec<Replayed>) {
+        self.opened = true;
+        let known = replayed.into_iter().map(|replayed| Sent { replayed, park_key: None });
+        self.replay.acknowledged.extend(known);
+    }
+
+    /// What was sent again and is not settled.
+    pub fn unsettled(&self) -> Vec<Replayed> {
+        let Replay { sent, acknowledged, .. } = &self.replay;
+        sent.values().chain(acknowledged).map(|sent| sent.replayed).collect()
+    }
+
+    /// Tickets that are done with here.
     pub fn take_acknowledged(&mut self) -> Vec<Ticket> {
         std::mem::take(&mut self.acknowledged)
     }
@@ -317,14 +423,14 @@ impl Parking {
         (self.closing, self.draining) = (false, true);
     }
 
-    /// When there may be work without any other call. None: a piece of work is under way.
+    /// When there may be work without any other call. None: a piece of work is under way, or there is no table.
     pub fn due(&self) -> Option<Instant> {
-        (!self.works).then_some(self.again.unwrap_or(self.look))
+        (self.rules.table && !self.works).then_some(self.again.unwrap_or(self.look))
     }
 
     /// What to do on the table now. It ends in [`Parking::done`] or [`Parking::failed`]; until then there is no more.
     pub fn next_work(&mut self, now: Instant) -> Option<Work> {
-        if self.works || self.again.is_some_and(|again| now < again) {
+        if !self.rules.table || self.works || self.again.is_some_and(|again| now < again) {
             return None;
         }
         self.again = None;
@@ -334,11 +440,11 @@ impl Parking {
         }
         // A look is first, or what is parked without end would put it off without end.
         let work = if looks && self.may_look() {
-            Work::Look(self.culprit.clone())
+            Work::Look(if self.looked { Vec::new() } else { self.culprits.clone() })
         } else if !self.unwritten.is_empty() {
             Work::Write(std::mem::take(&mut self.unwritten))
         } else if self.hands_over() {
-            Work::Settle(self.replay.acknowledged.iter().map(|sent| sent.row).collect())
+            Work::Settle(self.replay.acknowledged.iter().map(|sent| sent.replayed).collect())
         } else {
             return None;
         };
@@ -352,14 +458,20 @@ impl Parking {
     fn may_look(&self) -> bool {
         let is_later = |letter: &DeadLetter| Some(letter.position) > self.known_last;
         let has_caught_up = self.known.is_empty() && self.unwritten.first().is_none_or(|(_, letter)| is_later(letter));
-        has_caught_up && !self.replays() && !self.draining
+        has_caught_up && self.opened && !self.replays() && !self.draining
     }
 
     pub fn done(&mut self, done: Done, now: Instant) {
         self.works = false;
         match done {
-            Done::Written(tickets) => {
-                self.acknowledged.extend(tickets);
+            Done::Written(letters) => {
+                self.owed.drain(..letters.len());
+                for (ticket, letter) in letters {
+                    match self.is_announced(letter.class) {
+                        true => self.unannounced.push_back((ticket, letter)),
+                        false => self.acknowledged.push(ticket),
+                    }
+                }
                 self.holds &= !self.unwritten.is_empty();
             }
             Done::Settled { keys, .. } => {
@@ -377,7 +489,7 @@ impl Parking {
                 // Discarded keys are gone. What was parked since the look has no row yet.
                 self.parked = Parked::new(parked);
                 self.unwritten.iter().filter_map(|(_, letter)| letter.park_key).for_each(|key| self.parked.add(key));
-                self.culprit = None;
+                self.looked = true;
                 if self.draining {
                     return;
                 }
@@ -395,4 +507,8 @@ impl Parking {
             self.unwritten.splice(..0, letters);
         }
     }
+}
+
+fn keep_to_the_table(Culprit { position, topic, reason, .. }: &Culprit) {
+    tracing::warn!(position, topic, "the topic does not take a dead letter, which is in the table only: {reason}");
 }
