@@ -362,11 +362,14 @@ impl Session<'_> {
         self.letters.as_ref().is_some_and(Letters::holds)
     }
 
-    /// Sends dead letters to their topic. Exactly once, one that follows its row has to be in the transaction that passes
-    /// over it.
+    /// Sends dead letters to their topic. Each begins a transaction of Kafka's, so that one that is refused takes nothing
+    /// with it that precedes it.
     fn announce(&mut self) -> Result<(), Error> {
         let Some(letters) = &mut self.letters else { return Ok(()) };
-        while !self.kafka.is_holding() && letters.announce_next(|record| self.kafka.send(record))? {
+        while !self.kafka.is_holding()
+            && !self.kafka.is_in_transaction()
+            && letters.announce_next(|record| self.kafka.send(record))?
+        {
             set_aside(letters, &mut self.kafka)?;
         }
         Ok(())

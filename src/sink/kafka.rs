@@ -191,6 +191,11 @@ impl Kafka {
         self.held.is_some() || self.alone.is_some() || self.transaction.as_ref().is_some_and(Transaction::is_busy)
     }
 
+    /// Exactly once: records wait for the open transaction's end.
+    pub fn is_in_transaction(&self) -> bool {
+        self.transaction.as_ref().is_some_and(Transaction::is_open)
+    }
+
     /// Exactly once: how far Kafka's records reach, once, as soon as it is known. Until it is taken nothing is sent.
     pub fn take_opened(&mut self) -> Option<Opened> {
         self.transaction.as_mut()?.take_opened()

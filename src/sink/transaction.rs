@@ -123,6 +123,11 @@ impl Transaction {
         }
     }
 
+    /// Some records wait for its end.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(&self.phase, Phase::Open(batch) if !batch.tickets.is_empty())
+    }
+
     /// What was stored, once it is known that no older producer can add to it.
     pub(super) fn take_opened(&mut self) -> Option<Opened> {
         match std::mem::replace(&mut self.phase, Phase::Closed) {
@@ -178,7 +183,7 @@ impl Transaction {
     /// When the open transaction is to end, between two of PostgreSQL's.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match &self.phase {
-            Phase::Open(batch) if !batch.tickets.is_empty() => Some(batch.begun + self.interval),
+            Phase::Open(batch) if !batch.tickets.is_empty() && !batch.due => Some(batch.begun + self.interval),
             Phase::Open(_)
             | Phase::Opening(_)
             | Phase::Opened(_)

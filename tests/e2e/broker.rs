@@ -17,6 +17,7 @@ use rdkafka::{
 use crate::support::{
     eventually,
     kafka::Kafka,
+    letters::{ids, insert, letter, letters, with_letters},
     long,
     outbox::{Bulk, Outbox},
     postgres::{MAIN, Postgres},
@@ -168,6 +169,30 @@ fn a_topic_that_comes_late_is_waited_for_and_one_that_never_comes_halts_by_name(
     kafka.create_topic(&topic, 1, &[]);
     let walpost = Walpost::start(&outbox.configuration(&kafka, ""));
     outbox.delivered(&kafka, &["late", "never"], WITHIN).assert_complete();
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+#[test]
+fn a_topic_of_dead_letters_that_does_not_exist_ends_the_stream() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = with_letters(&database);
+    let kafka = disturbed();
+    let unroutable = insert(&outbox, "no topic", "k", "'1'");
+    let dead = outbox.topic("dead");
+    let more = format!("dead_letter_topic = '{dead}'\nroute.unknown_topic_timeout = '2s'");
+    let walpost = Walpost::start(&outbox.configuration(&kafka, &more));
+    assert_eq!(walpost.wait_exit(WITHIN), 1);
+    let log = walpost.log();
+    assert!(
+        log.contains(&format!("topic {dead}, where it is to go, does not take it (kafka has had no topic")),
+        "{log}"
+    );
+    // It has its row already, and is announced when the topic is there.
+    assert_eq!(letters(&outbox), [letter("parked", "invalid_topic", &unroutable)]);
+    kafka.create_topic(&dead, 1, &[]);
+    let walpost = Walpost::start(&outbox.configuration(&kafka, &more));
+    outbox.drained(WITHIN);
+    assert_eq!(ids(&kafka.read(&dead, 1, WITHIN)), [&unroutable]);
     assert_eq!(walpost.terminate(WITHIN), 0);
 }
 

@@ -9,6 +9,7 @@ mod connection;
 mod core;
 mod crash;
 mod database;
+mod dead_letter_topic;
 mod dead_letters;
 mod encodings;
 mod exactly_once;

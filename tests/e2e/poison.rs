@@ -5,56 +5,17 @@ use std::{collections::BTreeSet, time::Duration};
 use crate::support::{
     eventually,
     kafka::Kafka,
+    letters::{command, ids, insert, letter, letters, with_letters},
     outbox::{Bulk, Outbox},
-    postgres::{Database, MAIN, Postgres},
+    postgres::{MAIN, Postgres},
     records::{Isolation, Record},
     streamed::{WITHIN, all, quick, streamed},
     verify::{all_arrived, verify},
-    walpost::{Walpost, walpost},
+    walpost::Walpost,
 };
 
 /// Some characters that do not compress.
 const NOISE: &str = "to_jsonb((SELECT string_agg(sha512(n::text::bytea)::text, '') FROM generate_series(1, 1600) n))";
-
-fn with_letters<'a>(database: &'a Database<'a>) -> Outbox<'a> {
-    let outbox = Outbox::create(database);
-    database.sql(include_str!("../../sql/dead_letter.sql"));
-    outbox
-}
-
-fn insert(outbox: &Outbox<'_>, aggregate_type: &str, key: &str, payload: &str) -> String {
-    outbox.database.session().get(&format!(
-        "INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type, payload)
-         VALUES ('{aggregate_type}', '{key}', 'e', {payload}) RETURNING id"
-    ))
-}
-
-/// State, reason and event of every letter, in the order of the log.
-fn letters(outbox: &Outbox<'_>) -> Vec<[String; 3]> {
-    let rows = outbox
-        .database
-        .session()
-        .rows("SELECT state, reason_class, event_id FROM walpost.dead_letter ORDER BY position");
-    let whole =
-        |row: Vec<Option<String>>| row.into_iter().map(|column| column.expect("none is NULL")).collect::<Vec<_>>();
-    rows.into_iter().map(|row| whole(row).try_into().expect("three columns")).collect()
-}
-
-fn letter(state: &str, class: &str, id: &str) -> [String; 3] {
-    [state, class, id].map(str::to_owned)
-}
-
-fn command(outbox: &Outbox<'_>, arguments: &[&str]) {
-    let (command, more) = arguments.split_first().expect("a command");
-    let url = outbox.database.url();
-    let finished =
-        walpost(&[&["dead-letter", command, "--database-url", &url, "--slot", outbox.slot()], more].concat());
-    assert_eq!(finished.code, 0, "{finished:?}");
-}
-
-fn ids(records: &[Record]) -> Vec<&str> {
-    records.iter().map(|record| record.header("id").expect("an id")).collect()
-}
 
 #[test]
 fn one_oversize_event_is_parked_and_its_neighbours_are_delivered() {
@@ -268,7 +229,7 @@ fn exactly_once_parks_and_replays_too() {
     let outbox = with_letters(&database);
     let (kafka, topic) = (Kafka::shared(), outbox.topic("t"));
     kafka.create_topic(&topic, 1, &[("max.message.bytes", "100000")]);
-    let more = format!("delivery = 'exactly_once'\nexactly_once.positions_topic = '{}'\n", outbox.topic("positions"));
+    let more = exactly_once(&outbox);
     let small = |n: u32| insert(&outbox, "t", &format!("k{}", n % 7), "'1'");
     let mut sent: Vec<String> = (0..10).map(small).collect();
     let culprit = insert(&outbox, "t", "culprit", "to_jsonb(repeat('x', 200000))");
@@ -288,5 +249,79 @@ fn exactly_once_parks_and_replays_too() {
     let mut reader = kafka.reader(&[&topic], Isolation::Committed, WITHIN);
     let records = reader.until(WITHIN, "all", |records| records.len() >= sent.len());
     assert_eq!(ids(records), sent.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+/// A configuration of exactly-once delivery with a positions topic of its own.
+fn exactly_once(outbox: &Outbox<'_>) -> String {
+    format!("delivery = 'exactly_once'\nexactly_once.positions_topic = '{}'\n", outbox.topic("positions"))
+}
+
+fn committed(outbox: &Outbox<'_>, aggregate_type: &str, expect: usize) -> Vec<Record> {
+    let topic = outbox.topic(aggregate_type);
+    let mut reader = Kafka::shared().reader(&[&topic], Isolation::Committed, WITHIN);
+    reader.until(WITHIN, "all", |records| records.len() >= expect);
+    reader.until_end(WITHIN).to_vec()
+}
+
+#[test]
+fn exactly_once_passes_over_no_event_whose_row_is_not_durable() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = with_letters(&database);
+    let kafka = Kafka::shared();
+    kafka.create_topic(&outbox.topic("t"), 1, &[]);
+    kafka.create_topic(&outbox.topic("u"), 1, &[]);
+    let more = exactly_once(&outbox);
+    let parked: String = database.session().get(
+        "INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type, payload, headers)
+         VALUES ('t', 'k', 'e', '1', '[]') RETURNING id",
+    );
+    let walpost = Walpost::start(&quick(&outbox, &more));
+    outbox.drained(WITHIN);
+    // What comes for the aggregate cannot be written, and another one's event goes to Kafka behind it.
+    let blocker = database.session();
+    blocker.run("BEGIN; LOCK TABLE walpost.dead_letter IN SHARE MODE");
+    let behind = insert(&outbox, "t", "k", "'2'");
+    let other = insert(&outbox, "u", "o", "'3'");
+    let mut reader = kafka.reader(&[&outbox.topic("u")], Isolation::Uncommitted, WITHIN);
+    reader.until(WITHIN, "the other event", |records| !records.is_empty());
+    walpost.kill();
+    blocker.run("ROLLBACK");
+
+    let walpost = Walpost::start(&quick(&outbox, &more));
+    outbox.drained(WITHIN);
+    assert_eq!(letters(&outbox), [letter("parked", "unroutable", &parked), letter("parked", "parked", &behind)]);
+    assert_eq!(ids(&committed(&outbox, "u", 1)), [&other]);
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+#[test]
+fn exactly_once_sends_a_replayed_event_once_though_the_table_never_heard_of_it() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = with_letters(&database);
+    let (kafka, topic) = (Kafka::shared(), outbox.topic("t"));
+    kafka.create_topic(&topic, 1, &[("max.message.bytes", "100000")]);
+    let more = exactly_once(&outbox);
+    let culprit = insert(&outbox, "t", "k", "to_jsonb(repeat('x', 200000))");
+    let behind = insert(&outbox, "t", "k", "'2'");
+    let walpost = Walpost::start(&quick(&outbox, &more));
+    outbox.drained(WITHIN);
+    kafka.set_topic_config(&topic, &[("max.message.bytes", "400000")]);
+    // Kafka commits the replay, and the note of it in the table waits for a lock until after the kill.
+    command(&outbox, &["replay", "--all"]);
+    let blocker = database.session();
+    blocker.run("BEGIN; SELECT FROM walpost.dead_letter FOR UPDATE");
+    assert_eq!(ids(&committed(&outbox, "t", 2)), [&culprit, &behind]);
+    walpost.kill();
+    blocker.run("ROLLBACK");
+    assert!(letters(&outbox).iter().all(|[state, ..]| state == "parked"), "{:?}", letters(&outbox));
+
+    let walpost = Walpost::start(&quick(&outbox, &more));
+    eventually(WITHIN, "the replay is settled", || {
+        letters(&outbox).iter().all(|[state, ..]| state == "replayed").then_some(())
+    });
+    let live = insert(&outbox, "t", "k", "'3'");
+    outbox.drained(WITHIN);
+    assert_eq!(ids(&committed(&outbox, "t", 3)), [&culprit, &behind, &live]);
     assert_eq!(walpost.terminate(WITHIN), 0);
 }

@@ -270,8 +270,11 @@ impl Letters {
             let ended = task.await.expect("work on the table does not panic");
             self.task = None;
             self.worked(ended);
-        } else if let Some(due) = self.parking.due() {
-            tokio::time::sleep_until(due.into()).await;
+            return;
+        }
+        match self.parking.due() {
+            Some(due) => tokio::time::sleep_until(due.into()).await,
+            None => std::future::pending().await,
         }
     }
 

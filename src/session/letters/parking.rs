@@ -205,6 +205,7 @@ impl Parking {
         let id = || String::from_utf8_lossy(record.headers.get("id").unwrap_or_default());
         if !self.known.is_empty() {
             if let Some(known) = self.meet(record.position, &id()) {
+                self.forget(record);
                 return Verdict::Follow(known);
             }
         }
@@ -253,9 +254,15 @@ impl Parking {
     /// Kafka does not take it.
     pub fn refused(&mut self, record: &Record<'_>, culprit: &Culprit, at: SystemTime) -> Result<(), Error> {
         let Culprit { class, reason, .. } = culprit;
+        self.forget(record);
         let key = record.key.filter(|_| self.rules.parks).map(|key| ParkKey::of_record(record.topic, key));
         self.holds = self.rules.table;
         self.take(record.ticket, DeadLetter::of_record(record, *class, reason, 1, key, at))
+    }
+
+    /// The culprit was no replay, so a request that its row has by now is a new one.
+    fn forget(&mut self, record: &Record<'_>) {
+        self.culprits.retain(|culprit| !culprit.is_at(record.position, record.topic));
     }
 
     /// No record can be made of it. False: the table has it already, and it follows its row.

@@ -15,6 +15,7 @@ use std::{
 pub mod certificates;
 pub mod delivery;
 pub mod kafka;
+pub mod letters;
 pub mod outbox;
 pub mod postgres;
 pub mod process;

@@ -1,0 +1,48 @@
+//! Dead letters as stories see them: in the table, and by the command.
+
+use super::{outbox::Outbox, postgres::Database, records::Record, walpost::walpost};
+
+/// An outbox with a table of dead letters beside it.
+pub fn with_letters<'a>(database: &'a Database<'a>) -> Outbox<'a> {
+    let outbox = Outbox::create(database);
+    database.sql(include_str!("../../../sql/dead_letter.sql"));
+    outbox
+}
+
+/// Inserts an event, and gives its id. `payload` is SQL.
+pub fn insert(outbox: &Outbox<'_>, aggregate_type: &str, key: &str, payload: &str) -> String {
+    outbox.database.session().get(&format!(
+        "INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type, payload)
+         VALUES ('{aggregate_type}', '{key}', 'e', {payload}) RETURNING id"
+    ))
+}
+
+/// State, reason and event of every letter, in the order of the log.
+pub fn letters(outbox: &Outbox<'_>) -> Vec<[String; 3]> {
+    let rows = outbox
+        .database
+        .session()
+        .rows("SELECT state, reason_class, event_id FROM walpost.dead_letter ORDER BY position");
+    let whole =
+        |row: Vec<Option<String>>| row.into_iter().map(|column| column.expect("none is NULL")).collect::<Vec<_>>();
+    rows.into_iter().map(|row| whole(row).try_into().expect("three columns")).collect()
+}
+
+/// What [`letters`] gives of one.
+pub fn letter(state: &str, class: &str, id: &str) -> [String; 3] {
+    [state, class, id].map(str::to_owned)
+}
+
+/// Runs `walpost dead-letter` for the outbox's slot.
+pub fn command(outbox: &Outbox<'_>, arguments: &[&str]) {
+    let (command, more) = arguments.split_first().expect("a command");
+    let url = outbox.database.url();
+    let finished =
+        walpost(&[&["dead-letter", command, "--database-url", &url, "--slot", outbox.slot()], more].concat());
+    assert_eq!(finished.code, 0, "{finished:?}");
+}
+
+/// Ids of events, by their header.
+pub fn ids(records: &[Record]) -> Vec<&str> {
+    records.iter().map(|record| record.header("id").expect("an id")).collect()
+}
