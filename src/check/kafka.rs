@@ -29,11 +29,11 @@ pub fn unreachable(brokers: &str, error: &Unreachable) -> Finding {
     Finding::error(format!("brokers {brokers}"), format!("cannot be reached: {text}"), remedy)
 }
 
-/// What is wrong with the cluster and the topics that the configuration's templates lead to.
+/// What is wrong with the cluster and the topics that the configuration leads to.
 pub fn kafka(config: &Config, facts: &Kafka) -> Vec<Finding> {
     let client_bytes =
         config.kafka.get("message.max.bytes").and_then(|value| value.parse().ok()).unwrap_or(CLIENT_MESSAGE_BYTES);
-    let patterns: Vec<_> = config.outboxes.iter().map(|outbox| Pattern::of(&outbox.topic)).collect();
+    let patterns = Pattern::all(config);
     let mut findings = missing(facts, config.topics, &patterns);
     if let Some(reason) = &facts.undescribed {
         findings.push(Finding::note(

@@ -35,7 +35,7 @@ pub struct Args {
 
 pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     let config = Config::load(&args.flags, Needs::BOTH)?;
-    let patterns: Vec<_> = config.outboxes.iter().map(|outbox| Pattern::of(&outbox.topic)).collect();
+    let patterns = Pattern::all(&config);
     let (mut findings, kafka) = tokio::join!(database(&config), Kafka::read(&config, &patterns, KAFKA_TIMEOUT));
     match kafka {
         Ok(facts) => findings.extend(check::kafka(&config, &facts)),
@@ -97,7 +97,9 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
     findings.extend(check::publication(&config.publication, publication.as_ref(), &outboxes, slot.is_some()));
     findings.extend(check::slot(&config.slot, slot.as_ref(), &server.database));
     let needed = matches!(config.on_poison, Some(OnPoison::Park | OnPoison::DeadLetter));
-    if config.on_poison != Some(OnPoison::Halt) {
+    let topic_does =
+        config.dead_letter_topic.is_some() && config.on_poison != Some(OnPoison::Park) && letters.is_none();
+    if config.on_poison != Some(OnPoison::Halt) && !topic_does {
         findings.extend(check::dead_letter(home, letters.as_ref(), &server.role, needed));
     }
     Ok(findings)

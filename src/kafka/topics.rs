@@ -2,7 +2,10 @@
 
 use std::str::FromStr;
 
-use crate::pipeline::template::{Part, Template};
+use crate::{
+    config::Config,
+    pipeline::template::{Part, Template},
+};
 
 /// A name of a topic in which `*` stands for any text, the empty one too. No topic has a `*` in its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +25,13 @@ impl Pattern {
             }
         }
         Pattern { texts }
+    }
+
+    /// Wherever a configuration sends records, but for positions.
+    pub fn all(config: &Config) -> Vec<Pattern> {
+        let events = config.outboxes.iter().map(|outbox| Pattern::of(&outbox.topic));
+        let letters = config.dead_letter_topic.iter().map(|topic| Pattern { texts: vec![topic.clone()] });
+        events.chain(letters).collect()
     }
 
     /// The one topic it stands for, where it has no `*`.

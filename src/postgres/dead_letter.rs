@@ -13,6 +13,7 @@
 //! 3. It sends the rows of a requested key in the order of their positions, those parked since the request included
 //!    ([`Store::requested`]), each before anything later of its key. After a restart it begins when the stream has met
 //!    again all that the table has ([`Store::known`]): until then it may bring earlier events, sent and lost, to write.
+//!    Exactly once Kafka's transaction says which rows it has; a session begins by settling what the last one could not.
 //! 4. When Kafka has acknowledged rows, it settles them ([`Store::settle`]). The key whose last parked row that was is
 //!    unparked: every earlier event of it is acknowledged, and the next one comes from the stream.
 //!
