@@ -1,4 +1,4 @@
-//! Kafka brokers: one node that is broker and controller, and a ghost.
+//! Kafka: a cluster of one broker and a ghost, or of three.
 //!
 //! The ghost is a second broker that registered once and never runs. A topic with a replica on it can be blocked and
 //! unblocked by `min.insync.replicas` while all other topics of the same broker go on: see [`Kafka::block`].
@@ -6,8 +6,8 @@
 use std::{
     ffi::OsString,
     fs,
-    path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    path::PathBuf,
+    sync::{Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -17,34 +17,29 @@ use rdkafka::{
 };
 
 use super::{
+    broker::{Broker, Node, PATIENCE, client, java, launch, libraries},
     certificates::Identity,
     eventually,
-    process::{Launch, Process, Signal, run},
+    process::{Signal, run},
     scratch,
 };
 
-/// How long a broker may take to start on a busy machine, or to stop.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// Every partition has a replica on each of three brokers, and two must have a record before it is acknowledged.
+/// Leaders return soon to where they were before a restart.
+const REPLICATED: [(&str, &str); 8] = [
+    ("default.replication.factor", "3"),
+    ("min.insync.replicas", "2"),
+    ("offsets.topic.replication.factor", "3"),
+    ("transaction.state.log.replication.factor", "3"),
+    ("transaction.state.log.min.isr", "2"),
+    ("share.coordinator.state.topic.replication.factor", "3"),
+    ("share.coordinator.state.topic.min.isr", "2"),
+    ("leader.imbalance.check.interval.seconds", "1"),
+];
 
-/// One broker is a cluster here, and restarts are quick.
-const PROPERTIES: &str = "\
-controller.listener.names=CONTROLLER
-inter.broker.listener.name=INTERNAL
-offsets.topic.num.partitions=1
-offsets.topic.replication.factor=1
-transaction.state.log.num.partitions=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-share.coordinator.state.topic.num.partitions=1
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
-group.initial.rebalance.delay.ms=0
-broker.heartbeat.interval.ms=500
-broker.session.timeout.ms=3000
-";
-
-/// A broker to be started.
+/// A cluster to be started.
 pub struct Builder {
+    size: i32,
     properties: Vec<(String, String)>,
     clients: &'static str,
     identity: Option<Identity>,
@@ -55,6 +50,11 @@ impl Builder {
     pub fn set(mut self, property: &str, value: &str) -> Builder {
         self.properties.push((property.to_owned(), value.to_owned()));
         self
+    }
+
+    /// Three brokers rather than one.
+    pub fn three(self) -> Builder {
+        REPLICATED.iter().fold(Builder { size: 3, ..self }, |builder, (name, value)| builder.set(name, value))
     }
 
     /// Clients must speak TLS with this identity and log in by SCRAM-SHA-512: see [`Kafka::add_user`].
@@ -78,10 +78,17 @@ impl Builder {
     }
 
     pub fn start(self) -> Kafka {
+        let nodes: Vec<Node> = (1..=self.size).map(Node::new).collect();
+        let kafka = Kafka { brokers: nodes.iter().map(|node| self.broker(*node, &nodes)).collect() };
+        kafka.start_again();
+        kafka
+    }
+
+    fn broker(&self, node: Node, nodes: &[Node]) -> Broker {
         let folder = scratch::folder("kafka");
-        run("cp", [OsString::from("-a"), template().into(), folder.join("data").into()]);
-        let ports = Ports { clients: scratch::port(), internal: scratch::port(), controller: scratch::port() };
-        let mut properties = ports.properties(Node::Real, self.clients, &folder);
+        let (formatted, data) = (template(self.size).join(node.id.to_string()), folder.join("data"));
+        run("cp", [OsString::from("-a"), formatted.into(), data.clone().into()]);
+        let mut properties = node.properties(nodes, self.clients, &data);
         for (property, value) in &self.properties {
             properties += &format!("{property}={value}\n");
         }
@@ -94,22 +101,18 @@ impl Builder {
             );
         }
         fs::write(folder.join("server.properties"), properties).expect("the folder is ours");
-        let kafka = Kafka { ports, folder, process: Mutex::new(None) };
-        kafka.start_again();
-        kafka
+        Broker::new(node, folder, heap(self.size))
     }
 }
 
-/// A running broker; dropping it ends it.
+/// A running cluster; dropping it ends it.
 pub struct Kafka {
-    ports: Ports,
-    folder: PathBuf,
-    process: Mutex<Option<Process>>,
+    brokers: Vec<Broker>,
 }
 
 impl Kafka {
     pub fn configure() -> Builder {
-        Builder { properties: Vec::new(), clients: "PLAINTEXT", identity: None }
+        Builder { size: 1, properties: Vec::new(), clients: "PLAINTEXT", identity: None }
     }
 
     pub fn start() -> Kafka {
@@ -124,47 +127,44 @@ impl Kafka {
 
     /// Where clients connect.
     pub fn brokers(&self) -> String {
-        format!("127.0.0.1:{}", self.ports.clients)
+        self.brokers.iter().map(Broker::clients).collect::<Vec<_>>().join(",")
     }
 
-    /// Where the tests themselves connect, whatever clients must do.
-    pub(super) fn internal(&self) -> String {
-        format!("127.0.0.1:{}", self.ports.internal)
+    /// One of them; they are numbered from 1.
+    pub fn broker(&self, id: i32) -> &Broker {
+        self.brokers.iter().find(|broker| broker.id() == id).expect("the cluster has so many")
     }
 
-    /// Stops the process in its tracks (SIGSTOP): connections stay, nothing answers.
+    /// On how many brokers each partition is.
+    pub(super) fn replication(&self) -> i32 {
+        i32::try_from(self.brokers.len()).expect("a few")
+    }
+
+    /// Stops all processes in their tracks (SIGSTOP): connections stay, nothing answers.
     pub fn pause(&self) {
-        self.signal(Signal::Stop);
+        self.brokers.iter().for_each(Broker::pause);
     }
 
     pub fn resume(&self) {
-        self.signal(Signal::Cont);
+        self.brokers.iter().for_each(Broker::resume);
     }
 
     pub fn stop(&self) {
-        self.signal(Signal::Term);
-        self.process().take().expect("it was running").wait(PATIENCE);
+        self.brokers.iter().for_each(Broker::stop);
     }
 
     pub fn kill(&self) {
-        self.signal(Signal::Kill);
-        self.process().take().expect("it was running").wait(PATIENCE);
+        self.brokers.iter().for_each(Broker::kill);
     }
 
-    /// Starts it on the same ports with the same data, and waits until it answers.
+    /// Starts all on the same ports with the same data, and waits until they answer.
     pub fn start_again(&self) {
-        *self.process() = Some(broker(&self.folder, "server.properties"));
-        let client: BaseConsumer = self.client().create().expect("the configuration is complete");
-        eventually(PATIENCE, "Kafka answers", || {
-            let process = self.process();
-            let process = process.as_ref().expect("it was started");
-            assert!(process.exit_code().is_none(), "Kafka has ended\n{}", process.log());
-            let metadata = client.fetch_metadata(None, Duration::from_secs(1)).ok()?;
-            metadata.brokers().iter().any(|broker| broker.id() == Node::Real.id()).then_some(())
-        });
+        // None answers before most controllers are there.
+        self.brokers.iter().for_each(Broker::launch);
+        self.brokers.iter().for_each(Broker::answers);
     }
 
-    /// Runs one of Kafka's own command-line tools against this broker, as a superuser.
+    /// Runs one of Kafka's own command-line tools against the cluster, as a superuser.
     pub fn tool(&self, class: &str, arguments: &[&str]) -> String {
         let mut command = java("-Xmx128m");
         command.extend([class, "--bootstrap-server", &self.internal()].map(OsString::from));
@@ -196,105 +196,29 @@ impl Kafka {
 
     /// A client of the tests.
     pub fn client(&self) -> ClientConfig {
-        let mut config = ClientConfig::new();
-        config.set("bootstrap.servers", self.internal()).set("reconnect.backoff.max.ms", "250").set("log_level", "0");
-        config
+        client(&self.internal())
     }
 
-    fn signal(&self, signal: Signal) {
-        self.process().as_ref().expect("it is running").signal(signal);
-    }
-
-    fn process(&self) -> MutexGuard<'_, Option<Process>> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    fn internal(&self) -> String {
+        self.brokers.iter().map(Broker::internal).collect::<Vec<_>>().join(",")
     }
 }
 
-#[derive(Clone, Copy)]
-enum Node {
-    Real,
-    Ghost,
+/// Most heap of each broker, as an argument of `java`.
+fn heap(size: i32) -> &'static str {
+    if size == 1 { "-Xmx512m" } else { "-Xmx256m" }
 }
 
-impl Node {
-    fn id(self) -> i32 {
-        match self {
-            Node::Real => 1,
-            Node::Ghost => 2,
-        }
-    }
-}
-
-/// Clients, the tests and the controller each have a listener.
-struct Ports {
-    clients: u16,
-    internal: u16,
-    controller: u16,
-}
-
-impl Ports {
-    fn properties(&self, node: Node, clients: &str, folder: &Path) -> String {
-        let Ports { clients: port, internal, controller } = self;
-        let listeners = format!("CLIENTS://127.0.0.1:{port},INTERNAL://127.0.0.1:{internal}");
-        let (roles, listeners, data) = match node {
-            Node::Real => ("broker,controller", format!("{listeners},CONTROLLER://127.0.0.1:{controller}"), "data"),
-            Node::Ghost => ("broker", listeners, "ghost"),
-        };
-        format!(
-            "process.roles={roles}\nnode.id={}\nlisteners={listeners}\nlog.dirs={}\n\
-             controller.quorum.voters=1@127.0.0.1:{controller}\n\
-             listener.security.protocol.map=CLIENTS:{clients},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT\n{PROPERTIES}",
-            node.id(),
-            folder.join(data).display(),
-        )
-    }
-}
-
-fn libraries() -> PathBuf {
-    let libraries = scratch::cache().join("kafka");
-    assert!(
-        libraries.exists(),
-        "there is no Kafka in {}; run: scripts/provision.sh servers",
-        scratch::cache().display()
-    );
-    libraries
-}
-
-/// Arguments of `java` up to the class. One compiler and a plain collector: starting matters more than the top speed.
-fn java(memory: &str) -> Vec<OsString> {
-    let mut classes = libraries().join("*").into_os_string();
-    let mut words =
-        [memory, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp"]
-            .map(OsString::from)
-            .to_vec();
-    words.push(std::mem::take(&mut classes));
-    words
-}
-
-fn broker(folder: &Path, properties: &str) -> Process {
-    let mut command = vec![OsString::from("java")];
-    command.extend(java("-Xmx512m"));
-    command.extend(["kafka.Kafka", properties].map(OsString::from));
-    Process::start(&Launch {
-        name: format!("Kafka of {}", folder.display()),
-        command,
-        environment: Vec::new(),
-        folder: folder.to_owned(),
-        log: folder.join("log"),
-        last_signal: Signal::Kill,
-    })
-}
-
-/// A formatted data folder that knows the ghost, made once for each version of Kafka and kept in the cache. Clusters
-/// copied from it share a cluster id.
-fn template() -> PathBuf {
+/// The formatted data of a cluster of this size, a folder for each node's number, made once for each version of Kafka
+/// and kept in the cache. Clusters copied from it share a cluster id.
+fn template(size: i32) -> PathBuf {
     static READY: Mutex<()> = Mutex::new(());
     let _one_at_a_time = READY.lock().unwrap_or_else(PoisonError::into_inner);
     let version = fs::canonicalize(libraries()).expect("it exists");
     let version = version.file_name().expect("it has a name").to_string_lossy().into_owned();
-    let template = scratch::cache().join(format!("{version}-data"));
+    let template = scratch::cache().join(format!("{version}-data-of-{size}"));
     if !template.exists() {
-        let made = make_template();
+        let made = make_template(size);
         let partial = template.with_extension(format!("partial-{}", std::process::id()));
         run("cp", [OsString::from("-a"), made.into(), partial.clone().into()]);
         // Another process may have been faster: then its folder stays, whole, and ours is not needed.
@@ -305,28 +229,31 @@ fn template() -> PathBuf {
     template
 }
 
-fn make_template() -> PathBuf {
+fn make_template(size: i32) -> PathBuf {
     let folder = scratch::folder("kafka-template");
-    let controller = scratch::port();
+    let data = folder.join("data");
     let mut cluster = java("-Xmx128m");
     cluster.extend(["kafka.tools.StorageTool", "random-uuid"].map(OsString::from));
     let cluster = run("java", cluster);
-    for (node, file) in [(Node::Real, "server.properties"), (Node::Ghost, "ghost.properties")] {
-        let ports = Ports { clients: scratch::port(), internal: scratch::port(), controller };
-        let path = folder.join(file);
-        fs::write(&path, ports.properties(node, "PLAINTEXT", &folder)).expect("the folder is ours");
+    let voters: Vec<Node> = (1..=size).map(Node::new).collect();
+    let format = |node: Node| {
+        let file = format!("{}.properties", node.id);
+        let properties = node.properties(&voters, "PLAINTEXT", &data.join(node.id.to_string()));
+        fs::write(folder.join(&file), properties).expect("the folder is ours");
         let mut format = java("-Xmx128m");
         format.extend(["kafka.tools.StorageTool", "format", "-t", &cluster, "-c"].map(OsString::from));
-        format.push(path.into());
+        format.push(folder.join(&file).into());
         run("java", format);
-        if matches!(node, Node::Real) {
-            continue;
-        }
-        let real = broker(&folder, "server.properties");
-        let ghost = broker(&folder, "ghost.properties");
-        let mut config = ClientConfig::new();
-        config.set("bootstrap.servers", format!("127.0.0.1:{}", ports.internal)).set("log_level", "0");
-        let client: BaseConsumer = config.create().expect("the configuration is complete");
+        file
+    };
+    let files: Vec<String> = voters.iter().copied().map(format).collect();
+    if let [real] = &files[..] {
+        // The ghost registers, for once.
+        let node = Node::new(2);
+        let ghost = launch(&folder, &format(node), heap(size));
+        let real = launch(&folder, real, heap(size));
+        let client: BaseConsumer =
+            client(&format!("127.0.0.1:{}", node.internal)).create().expect("the configuration is complete");
         eventually(PATIENCE, "both brokers of the template are registered", || {
             for process in [&real, &ghost] {
                 assert!(process.exit_code().is_none(), "Kafka has ended\n{}", process.log());
@@ -338,5 +265,5 @@ fn make_template() -> PathBuf {
             process.wait(PATIENCE);
         }
     }
-    folder.join("data")
+    data
 }

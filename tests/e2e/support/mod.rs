@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub mod broker;
 pub mod certificates;
 pub mod delivery;
 pub mod kafka;

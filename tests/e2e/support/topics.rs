@@ -7,16 +7,17 @@ use rdkafka::{
     client::DefaultClientContext,
     consumer::{BaseConsumer, Consumer},
     error::RDKafkaErrorCode,
+    metadata::MetadataTopic,
 };
 use tokio::runtime::Builder;
 
-use super::{eventually, kafka::Kafka};
+use super::{broker::Broker, eventually, kafka::Kafka};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Kafka {
     pub fn create_topic(&self, name: &str, partitions: i32, configuration: &[(&str, &str)]) {
-        self.create(name, partitions, 1, configuration);
+        self.create(name, partitions, self.replication(), configuration);
     }
 
     /// A topic that [`Kafka::block`] can block: each partition has its second replica on the ghost.
@@ -73,6 +74,27 @@ impl Kafka {
         let metadata = client.fetch_metadata(None, PATIENCE).expect("Kafka answers");
         let topic = metadata.topics().iter().find(|topic| topic.name() == name && topic.error().is_none())?;
         i32::try_from(topic.partitions().len()).ok()
+    }
+
+    /// The broker that leads a partition.
+    pub fn leader(&self, name: &str, partition: i32) -> &Broker {
+        let client: BaseConsumer = self.client().create().expect("the configuration is complete");
+        let id = eventually(PATIENCE, &format!("partition {partition} of topic {name} has a leader"), || {
+            let metadata = client.fetch_metadata(None, PATIENCE).ok()?;
+            let topic = metadata.topics().iter().find(|topic| topic.name() == name)?;
+            Some(topic.partitions().iter().find(|p| p.id() == partition)?.leader()).filter(|id| *id > 0)
+        });
+        self.broker(id)
+    }
+
+    /// Waits until no replica of any partition is behind.
+    pub fn in_sync(&self, within: Duration) {
+        let client: BaseConsumer = self.client().create().expect("the configuration is complete");
+        eventually(within, "all replicas are in sync", || {
+            let metadata = client.fetch_metadata(None, PATIENCE).ok()?;
+            let mut partitions = metadata.topics().iter().flat_map(MetadataTopic::partitions);
+            partitions.all(|partition| partition.isr().len() == partition.replicas().len()).then_some(())
+        });
     }
 
     fn create(&self, name: &str, partitions: i32, replicas: i32, configuration: &[(&str, &str)]) {
