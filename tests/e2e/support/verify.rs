@@ -18,7 +18,7 @@ pub struct Report {
     pub reordered: Vec<String>,
     /// Records of no known event.
     pub unexpected: Vec<String>,
-    /// Events with a record whose topic, key or value is not the event's.
+    /// Events with a record whose topic, key or value is not the event's, or whose headers are not its first record's.
     pub altered: Vec<String>,
 }
 
@@ -59,7 +59,7 @@ pub fn verify(committed: &[Event], records: &[Record]) -> Report {
         committed.iter().enumerate().map(|(place, event)| (event.id.as_str(), (place, event))).collect();
     assert!(events.len() == committed.len(), "an event is expected twice");
     let mut report = Report::default();
-    let mut seen = HashSet::new();
+    let mut first = HashMap::new();
     // The latest event of each topic and key that a first record was seen of.
     let mut latest: HashMap<(&str, &str), usize> = HashMap::new();
     for record in records {
@@ -71,10 +71,12 @@ pub fn verify(committed: &[Event], records: &[Record]) -> Report {
         let same = record.topic == event.topic
             && record.key.as_deref() == Some(event.key.as_bytes())
             && record.value.as_deref() == Some(event.value.as_bytes());
-        if !same {
+        let is_copy = first.contains_key(id);
+        let headers = first.entry(id).or_insert(&record.headers);
+        if !same || *headers != &record.headers {
             report.altered.push(id.to_owned());
         }
-        if !seen.insert(id) {
+        if is_copy {
             report.duplicates += 1;
             continue;
         }
@@ -84,7 +86,8 @@ pub fn verify(committed: &[Event], records: &[Record]) -> Report {
         }
         *latest = (*latest).max(*place);
     }
-    report.missing = committed.iter().filter(|event| !seen.contains(event.id.as_str())).map(|e| e.id.clone()).collect();
+    report.missing =
+        committed.iter().filter(|event| !first.contains_key(event.id.as_str())).map(|e| e.id.clone()).collect();
     report
 }
 
@@ -138,6 +141,13 @@ mod tests {
         let repeated = report(&["a1", "a2", "a1", "a2", "b1", "a3"]);
         repeated.assert_complete();
         assert_eq!(repeated.duplicates, 2);
+    }
+
+    #[test]
+    fn a_copy_has_the_headers_of_the_first() {
+        let mut got = records(&["a1", "a2", "b1", "a3", "a1"]);
+        got[4].headers.push(("position".to_owned(), None));
+        assert_eq!(verify(&events(), &got).altered, ["a1"]);
     }
 
     #[test]
