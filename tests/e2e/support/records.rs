@@ -59,7 +59,9 @@ impl Kafka {
     /// Waits until the topics exist, then starts at their first offsets.
     pub fn reader(&self, topics: &[&str], isolation: Isolation, within: Duration) -> Reader {
         let mut config = self.client();
-        config.set("group.id", "e2e").set("enable.auto.commit", "false").set("auto.offset.reset", "earliest").set(
+        config.set("group.id", "e2e").set("enable.auto.commit", "false").set("auto.offset.reset", "earliest");
+        // A broker answers in turn: a question about offsets waits until it has answered a fetch that finds nothing.
+        config.set("fetch.wait.max.ms", "20").set(
             "isolation.level",
             match isolation {
                 Isolation::Uncommitted => "read_uncommitted",
@@ -132,7 +134,10 @@ impl Reader {
             .iter()
             .map(|element| {
                 let (topic, partition) = (element.topic().to_owned(), element.partition());
-                let (first, end) = self.consumer.fetch_watermarks(&topic, partition, within).expect("Kafka answers");
+                // The leader may just have moved.
+                let (first, end) = eventually(within, "Kafka says where a partition ends", || {
+                    self.consumer.fetch_watermarks(&topic, partition, within).ok()
+                });
                 (topic, partition, first, end)
             })
             .collect();
