@@ -5,6 +5,7 @@
 mod blocked;
 mod broker;
 mod check;
+mod cluster;
 mod connection;
 mod core;
 mod crash;
