@@ -17,6 +17,7 @@ use super::{
     diagnosis::{self, Diagnosis},
     error::Rules,
     librdkafka::{Event, Failure, Producer, TopicId, TransactionError},
+    limits::Limit,
     owned::OwnedRecord,
     partitions::Partitions,
     positions::Positions,
@@ -46,6 +47,10 @@ pub struct Kafka {
     properties: BTreeMap<String, String>,
     prepare: Option<Preparation>,
     batches: BatchBytes,
+    /// As the session was given them.
+    batches_max: BatchBytes,
+    /// What goes to any of the topics, as far as their limits are known.
+    batches_fitting: BatchBytes,
     /// A record that cannot be sent yet. Nothing is sent past it.
     held: Option<Held>,
     /// A record that may be too large, under way with no other.
@@ -65,7 +70,7 @@ pub struct Kafka {
 /// Brokers limit the batch, not the record, and the limit is a topic's own, which not everybody may read. So a batch
 /// that is refused for its size is sent again in smaller ones, until it goes through or the refused batch is one
 /// record: then that record is the culprit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BatchBytes(usize);
 
 impl BatchBytes {
@@ -97,7 +102,7 @@ pub struct Topic {
     since: Instant,
     partitions: Partitions,
     /// Most bytes of a batch, where that is known.
-    batch_bytes_max: Option<usize>,
+    pub(super) batch_bytes_max: Option<usize>,
 }
 
 impl Topic {
@@ -133,6 +138,8 @@ impl Kafka {
             // A transaction that is refused a record is given up whole, whoever is in it.
             prepare: Preparation::new(config, sets_aside && transaction.is_none()),
             batches,
+            batches_max: batches,
+            batches_fitting: batches,
             held: None,
             alone: None,
             refused: None,
@@ -162,14 +169,16 @@ impl Kafka {
                 None => self.open(record.topic),
             },
         };
-        if let Some(limit) = self.topics[topic.index()].batch_bytes_max {
-            let (batches_fit, fits) = (self.batches.0 <= limit, record.size_in_batch() <= limit);
-            if (!batches_fit || !fits) && self.waits() {
+        let fits = self.topics[topic.index()].batch_bytes_max.is_none_or(|limit| record.size_in_batch() <= limit);
+        if self.batches != self.batches_fitting || !fits {
+            let waits = self.waits();
+            if waits && (self.batches > self.batches_fitting || !fits) {
                 self.held = Some(Held::Rest { record: OwnedRecord::new(record) });
                 return Ok(());
             }
-            if !batches_fit {
-                self.batches = BatchBytes(limit);
+            // Larger ones wait for a rest of their own.
+            if !waits && self.batches != self.batches_fitting {
+                self.batches = self.batches_fitting;
                 self.replace_producer()?;
             }
             if !fits {
@@ -285,8 +294,23 @@ impl Kafka {
                 let prepared = prepared?;
                 let Some(Held::Topic { record, .. }) = held else { return Ok(()) };
                 let topic = self.open(&record.topic);
-                self.topics[topic.index()].batch_bytes_max = prepared.batch_bytes_max;
+                if let Some(limit) = prepared.batch_bytes_max {
+                    self.learn(topic, limit);
+                }
                 record.lend(|record| self.send(record))
+            }
+            limits = told(&mut self.prepare, &self.topics) => {
+                for (topic, limit) in limits {
+                    self.learn(self.ids[&topic], limit);
+                }
+                match self.held.take() {
+                    // It may fit now.
+                    Some(Held::Rest { record }) => record.lend(|record| self.send(record)),
+                    held => {
+                        self.held = held;
+                        Ok(())
+                    }
+                }
             }
             () = self.diagnosis.ready() => {
                 self.look(Instant::now());
@@ -399,6 +423,16 @@ impl Kafka {
             topic.sent = topic.taken;
         }
         Ok(())
+    }
+
+    /// Takes a topic's limit, which batches to all topics stay under.
+    fn learn(&mut self, id: TopicId, limit: usize) {
+        let topic = &mut self.topics[id.index()];
+        if let Some(before) = topic.batch_bytes_max.replace(limit).filter(|before| *before != limit) {
+            tracing::info!("topic {} has max.message.bytes {limit} now, {before} before", topic.name);
+        }
+        let smallest = self.topics.iter().filter_map(|topic| topic.batch_bytes_max).min();
+        self.batches_fitting = smallest.map_or(self.batches_max, |limit| self.batches_max.min(BatchBytes(limit)));
     }
 
     /// Takes what the last Kafka transaction made final.
@@ -557,6 +591,14 @@ async fn prepared(held: &mut Option<Held>) -> Result<Prepared, Error> {
     match held {
         Some(Held::Topic { preparation, .. }) => preparation.await.expect("preparing a topic does not panic"),
         Some(Held::Partition { .. } | Held::Rest { .. }) | None => std::future::pending().await,
+    }
+}
+
+/// Waits for topics' limits, as they are now; never, where nobody wants them. Cancel safe.
+async fn told(prepare: &mut Option<Preparation>, topics: &[Topic]) -> Vec<Limit> {
+    match prepare {
+        Some(preparation) => preparation.told(topics).await,
+        None => std::future::pending().await,
     }
 }
 

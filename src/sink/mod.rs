@@ -4,6 +4,7 @@ mod diagnosis;
 mod error;
 pub mod kafka;
 mod librdkafka;
+mod limits;
 pub mod owned;
 mod partitions;
 mod positions;

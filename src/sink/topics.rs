@@ -9,7 +9,7 @@ use std::{
 
 use rdkafka::{
     ClientConfig,
-    admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication},
+    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
     client::DefaultClientContext,
     error::{KafkaError, RDKafkaErrorCode as Code},
 };
@@ -17,6 +17,8 @@ use tokio::task::JoinHandle;
 
 use super::{
     error::Error,
+    kafka::Topic,
+    limits::{self, Limit, Limits},
     properties::{admin_properties, principal},
 };
 use crate::config::{Config, Topics};
@@ -24,15 +26,12 @@ use crate::config::{Config, Topics};
 /// Between two attempts to create a topic for which there are too few brokers.
 const BROKERS_PAUSE: Duration = Duration::from_millis(500);
 
-/// How long the cluster may take to tell a topic's limit; then it is not known.
-const LIMIT_PATIENCE: Duration = Duration::from_secs(3);
-
 /// Prepares topics, each before the first record to it.
 pub(super) struct Preparation {
     properties: BTreeMap<String, String>,
     topics: Topics,
-    /// Whether the topics' limits are wanted.
-    limits: bool,
+    /// None: they are not wanted.
+    limits: Option<Limits>,
     /// `route.unknown_topic_timeout`.
     patience: Duration,
     principal: String,
@@ -57,7 +56,7 @@ impl Preparation {
     /// None: nothing is to be asked.
     pub(super) fn new(config: &Config, limits: bool) -> Option<Preparation> {
         (config.topics.create || limits).then(|| Preparation {
-            limits,
+            limits: limits.then(|| Limits::new(Instant::now())),
             properties: admin_properties(config),
             topics: config.topics,
             patience: config.unknown_topic_timeout,
@@ -77,7 +76,7 @@ impl Preparation {
 
     /// Resolves when the topic exists, where it is to be created (`topics.create`), and its limit is known or cannot be.
     pub(super) fn prepare(&mut self, name: &str) -> JoinHandle<Result<Prepared, Error>> {
-        let (admin, limits, name) = (self.admin(), self.limits, name.to_owned());
+        let (admin, limits, name) = (self.admin(), self.limits.is_some(), name.to_owned());
         let (topics, patience, principal) = (self.topics, self.patience, self.principal.clone());
         tokio::spawn(async move {
             if topics.create {
@@ -94,11 +93,19 @@ impl Preparation {
                 create(admin, &topic, &awaited, patience, &principal).await?;
             }
             let batch_bytes_max = match admin {
-                Ok(admin) if limits => batch_bytes_max(&admin, &name).await,
+                Ok(admin) if limits => limits::read(&admin, &[name]).await.pop().map(|(_, limit)| limit),
                 Ok(_) | Err(_) => None,
             };
             Ok(Prepared { batch_bytes_max })
         })
+    }
+
+    /// Waits for the limits of some of the topics, as they are now; never, where they are not wanted. Cancel safe.
+    pub(super) async fn told(&mut self, topics: &[Topic]) -> Vec<Limit> {
+        match (&mut self.limits, &self.admin) {
+            (Some(limits), Some(admin)) => limits.told(admin, topics).await,
+            (None, _) | (_, None) => std::future::pending().await,
+        }
     }
 }
 
@@ -154,19 +161,6 @@ pub(super) async fn create(
                 return Err(failed(code.to_string(), rejected));
             }
             None => return Err(failed("the broker gave no answer".to_owned(), false)),
-        }
-    }
-}
-
-async fn batch_bytes_max(admin: &AdminClient<DefaultClientContext>, topic: &str) -> Option<usize> {
-    let options = AdminOptions::new().request_timeout(Some(LIMIT_PATIENCE));
-    let described = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await.ok()?;
-    let resource = described.into_iter().next()?;
-    match resource {
-        Ok(resource) => resource.get("max.message.bytes")?.value.as_deref()?.parse().ok(),
-        Err(code) => {
-            tracing::debug!(topic, %code, "the topic's limit is not known");
-            None
         }
     }
 }

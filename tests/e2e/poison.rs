@@ -77,6 +77,57 @@ fn small_events_that_are_too_large_together_go_in_batches_that_fit() {
 }
 
 #[test]
+fn a_limit_that_is_raised_while_it_runs_is_learnt() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = with_letters(&database);
+    let (kafka, topic, other) = (Kafka::shared(), outbox.topic("t"), outbox.topic("other"));
+    kafka.create_topic(&topic, 1, &[("max.message.bytes", "100000")]);
+    kafka.create_blockable_topic(&other, 1);
+    let walpost = Walpost::start(&quick(&outbox, ""));
+    let small = insert(&outbox, "t", "a", "'1'");
+    insert(&outbox, "other", "b", "'2'");
+    outbox.drained(WITHIN);
+    kafka.set_topic_config(&topic, &[("max.message.bytes", "300000")]);
+    learns(&walpost, &topic, 300_000);
+    // What is sent alone would wait for an answer to this one.
+    kafka.block(&other);
+    insert(&outbox, "other", "b", "'3'");
+    let large = insert(&outbox, "t", "a", "to_jsonb(repeat('x', 200000))");
+    assert_eq!(ids(&kafka.read(&topic, 2, WITHIN)), [&small, &large]);
+    kafka.unblock(&other);
+    outbox.drained(WITHIN);
+    assert_eq!(letters(&outbox).len(), 0);
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+#[test]
+fn a_limit_that_is_lowered_while_it_runs_is_kept_to() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = with_letters(&database);
+    let (kafka, topic) = (Kafka::shared(), outbox.topic("bulk"));
+    kafka.create_topic(&topic, 2, &[("max.message.bytes", "500000")]);
+    let walpost = Walpost::start(&quick(&outbox, ""));
+    let mut writer = outbox.writer();
+    writer.bulk(Bulk { transactions: 10, rows: 200, aggregates: 7, padding: 300 });
+    outbox.drained(WITHIN);
+    kafka.set_topic_config(&topic, &[("max.message.bytes", "20000")]);
+    learns(&walpost, &topic, 20_000);
+    writer.bulk(Bulk { transactions: 10, rows: 200, aggregates: 7, padding: 300 });
+    let culprit = insert(&outbox, "bulk", "culprit", "to_jsonb(repeat('x', 30000))");
+    writer.bulk(Bulk { transactions: 10, rows: 200, aggregates: 7, padding: 300 });
+    outbox.delivered(kafka, &["bulk"], WITHIN).assert_exactly_once();
+    outbox.drained(WITHIN);
+    assert_eq!(letters(&outbox), [letter("parked", "too_large", &culprit)]);
+    assert_eq!(walpost.log().matches("streaming slot").count(), 1, "nothing ended the session");
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+fn learns(walpost: &Walpost, topic: &str, limit: usize) {
+    let text = format!("topic {topic} has max.message.bytes {limit} now");
+    eventually(WITHIN, &text, || walpost.log().contains(&text).then_some(()));
+}
+
+#[test]
 fn unroutable_rows_become_dead_letters_and_hold_nothing_else_up() {
     let database = Postgres::shared(MAIN).database();
     let outbox = with_letters(&database);
