@@ -5,6 +5,7 @@ use std::{fmt, time::Duration};
 use rdkafka::error::RDKafkaErrorCode as Code;
 
 use super::librdkafka::{Failure, NewProducerError};
+use crate::pipeline::Record;
 
 /// A record that Kafka refuses for good, a right that is missing, or a producer that is of no more use.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +34,12 @@ pub enum Error {
     #[error("kafka principal {principal} lacks the right {right}, its events are kept until it is given: {reason}")]
     Unauthorized { principal: String, right: String, reason: String },
     #[error("topic {topic} could not be created: {reason}")]
-    CreateTopic { topic: String, reason: String, rejected: bool },
+    CreateTopic { topic: String, reason: String, refusal: Option<TopicRefusal> },
+    #[error(
+        "topic {} could not be created: {reason}; nothing from {event} on is confirmed: mend what names the topic, or topics.partitions \
+         and topics.replication, and start walpost again", event.topic
+    )]
+    NoTopic { event: Box<Undelivered>, reason: String, refusal: TopicRefusal },
     #[error("the kafka producer is of no more use, a new one continues from the slot: {reason}")]
     Fatal { reason: String },
     #[error("kafka did not take {event}: {reason}")]
@@ -58,6 +64,15 @@ pub enum Error {
     Events(#[from] std::io::Error),
 }
 
+/// Why Kafka never creates a topic as it was asked to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TopicRefusal {
+    /// No topic may have that name, or none beside another that exists.
+    Name,
+    /// Partitions, replicas, or what a policy of the cluster asks for.
+    Settings,
+}
+
 /// What identifies a record that was not delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Undelivered {
@@ -70,6 +85,18 @@ pub struct Undelivered {
     pub headers_size: usize,
 }
 
+impl Undelivered {
+    fn of(record: &Record<'_>) -> Undelivered {
+        Undelivered {
+            id: String::from_utf8_lossy(record.headers.get("id").unwrap_or_default()).into_owned(),
+            position: record.position.to_string(),
+            topic: record.topic.to_owned(),
+            size: record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len),
+            headers_size: record.headers.iter().map(|(name, value)| name.len() + value.len()).sum(),
+        }
+    }
+}
+
 impl fmt::Display for Undelivered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "event {} at position {} for topic {}", self.id, self.position, self.topic)
@@ -79,15 +106,29 @@ impl fmt::Display for Undelivered {
 impl Error {
     /// The record never got as far as Kafka, and nothing else is lost with it.
     pub fn is_local(&self) -> bool {
-        matches!(self, Error::Rejected { producer_ended: false, .. })
+        matches!(self, Error::Rejected { producer_ended: false, .. } | Error::NoTopic { .. })
+    }
+
+    /// The same, where it is about the topic of a record.
+    pub(super) fn of_record(self, record: &Record<'_>) -> Error {
+        match self {
+            Error::CreateTopic { reason, refusal: Some(refusal), .. } => {
+                Error::NoTopic { event: Box::new(Undelivered::of(record)), reason, refusal }
+            }
+            error => error,
+        }
     }
 
     /// Whether a new session would meet the same end.
     pub fn is_permanent(&self) -> bool {
         match self {
-            Error::Rejected { .. } | Error::Fenced { .. } | Error::OtherSource { .. } | Error::NewProducer(_) => true,
+            Error::Rejected { .. }
+            | Error::NoTopic { .. }
+            | Error::Fenced { .. }
+            | Error::OtherSource { .. }
+            | Error::NewProducer(_) => true,
             Error::Positions { passing, .. } => !passing,
-            Error::CreateTopic { rejected, .. } => *rejected,
+            Error::CreateTopic { refusal, .. } => refusal.is_some(),
             Error::UnknownTopic { waited, timeout, .. } => waited >= timeout,
             Error::BatchTooLarge { .. }
             | Error::BatchRefused { .. }

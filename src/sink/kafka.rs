@@ -26,7 +26,7 @@ use super::{
     transaction::{Ending, Transaction},
 };
 pub use super::{
-    error::{Error, Undelivered},
+    error::{Error, TopicRefusal, Undelivered},
     librdkafka::NewProducerError,
     positions::{Opened, Source},
     transaction::Cut,
@@ -290,9 +290,17 @@ impl Kafka {
             ready = self.producer.ready() => Ok(ready?),
             advanced = advanced(&mut self.transaction) => advanced,
             prepared = prepared(&mut self.held), if !self.transaction.as_ref().is_some_and(Transaction::is_busy) => {
-                let held = self.held.take();
-                let prepared = prepared?;
-                let Some(Held::Topic { record, .. }) = held else { return Ok(()) };
+                let (Some(Held::Topic { record, .. }), Some(preparation)) = (self.held.take(), &mut self.prepare) else {
+                    return Ok(());
+                };
+                preparation.ended(&prepared);
+                let prepared = match prepared.map_err(|error| record.lend(|record| error.of_record(record))) {
+                    Err(error) if self.sets_aside && error.is_local() => {
+                        self.refused = Some((record, error));
+                        return Ok(());
+                    }
+                    prepared => prepared?,
+                };
                 let topic = self.open(&record.topic);
                 if let Some(limit) = prepared.batch_bytes_max {
                     self.learn(topic, limit);

@@ -16,7 +16,7 @@ use rdkafka::{
 use tokio::task::JoinHandle;
 
 use super::{
-    error::Error,
+    error::{Error, TopicRefusal},
     kafka::Topic,
     limits::{self, Limit, Limits},
     properties::{admin_properties, principal},
@@ -32,8 +32,10 @@ pub(super) struct Preparation {
     topics: Topics,
     /// None: they are not wanted.
     limits: Option<Limits>,
-    /// `route.unknown_topic_timeout`.
+    /// How long there may be too few brokers for a topic: `route.unknown_topic_timeout`.
     patience: Duration,
+    /// They were waited for in vain, and Kafka has made no topic since.
+    impatient: bool,
     principal: String,
     /// Made for the first topic and kept: each is a client with threads and connections of its own.
     admin: Option<Arc<AdminClient<DefaultClientContext>>>,
@@ -50,6 +52,8 @@ impl fmt::Debug for Preparation {
 pub(super) struct Prepared {
     /// `max.message.bytes`: most bytes of a batch. None: not told, such as for want of DESCRIBE_CONFIGS.
     pub(super) batch_bytes_max: Option<usize>,
+    /// It did not exist.
+    made: bool,
 }
 
 impl Preparation {
@@ -60,6 +64,7 @@ impl Preparation {
             properties: admin_properties(config),
             topics: config.topics,
             patience: config.unknown_topic_timeout,
+            impatient: false,
             principal: principal(&config.kafka),
             admin: None,
         })
@@ -77,27 +82,39 @@ impl Preparation {
     /// Resolves when the topic exists, where it is to be created (`topics.create`), and its limit is known or cannot be.
     pub(super) fn prepare(&mut self, name: &str) -> JoinHandle<Result<Prepared, Error>> {
         let (admin, limits, name) = (self.admin(), self.limits.is_some(), name.to_owned());
-        let (topics, patience, principal) = (self.topics, self.patience, self.principal.clone());
+        let patience = if self.impatient { Duration::ZERO } else { self.patience };
+        let (topics, principal) = (self.topics, self.principal.clone());
         tokio::spawn(async move {
+            let mut made = false;
             if topics.create {
                 let admin = admin.as_ref().map_err(|error| Error::CreateTopic {
                     topic: name.clone(),
                     reason: error.to_string(),
-                    rejected: false,
+                    refusal: None,
                 })?;
                 let topic = new_topic(&name, topics.partitions, topics.replication);
                 // An hour is for ever: while no broker answers, librdkafka tries by itself and the stream waits.
                 let awaited = AdminOptions::new()
                     .request_timeout(Some(Duration::from_secs(3600)))
                     .operation_timeout(Some(Duration::from_secs(30)));
-                create(admin, &topic, &awaited, patience, &principal).await?;
+                made = make(admin, &topic, &awaited, patience, &principal).await?;
             }
             let batch_bytes_max = match admin {
                 Ok(admin) if limits => limits::read(&admin, &[name]).await.pop().map(|(_, limit)| limit),
                 Ok(_) | Err(_) => None,
             };
-            Ok(Prepared { batch_bytes_max })
+            Ok(Prepared { batch_bytes_max, made })
         })
+    }
+
+    /// Takes how a preparation ended. Brokers that do not come are waited for once, and not again by each event of a stream
+    /// that goes on.
+    pub(super) fn ended(&mut self, prepared: &Result<Prepared, Error>) {
+        match prepared {
+            Ok(Prepared { made: true, .. }) => self.impatient = false,
+            Err(Error::CreateTopic { refusal: Some(TopicRefusal::Settings), .. }) => self.impatient = true,
+            Ok(_) | Err(_) => {}
+        }
     }
 
     /// Waits for the limits of some of the topics, as they are now; never, where they are not wanted. Cancel safe.
@@ -124,18 +141,30 @@ pub(super) async fn create(
     patience: Duration,
     principal: &str,
 ) -> Result<(), Error> {
+    make(admin, topic, options, patience, principal).await.map(|_made| ())
+}
+
+/// The same; whether it did not exist before.
+async fn make(
+    admin: &AdminClient<DefaultClientContext>,
+    topic: &NewTopic<'_>,
+    options: &AdminOptions,
+    patience: Duration,
+    principal: &str,
+) -> Result<bool, Error> {
     let name = topic.name;
-    let failed = |reason: String, rejected| Error::CreateTopic { topic: name.to_owned(), reason, rejected };
+    let failed = |reason: String, refusal| Error::CreateTopic { topic: name.to_owned(), reason, refusal };
     let since = Instant::now();
     let mut told = false;
     loop {
         let results = admin.create_topics([topic], options).await.map_err(|error| {
             // librdkafka's own limits: the request was not even sent.
-            let rejected = matches!(error, KafkaError::AdminOpCreation(_));
-            failed(error.to_string(), rejected)
+            let refused = matches!(error, KafkaError::AdminOpCreation(_));
+            failed(error.to_string(), refused.then_some(TopicRefusal::Settings))
         })?;
         match results.into_iter().next() {
-            Some(Err((_, Code::TopicAlreadyExists))) | Some(Ok(_)) => return Ok(()),
+            Some(Ok(_)) => return Ok(true),
+            Some(Err((_, Code::TopicAlreadyExists))) => return Ok(false),
             Some(Err((_, code @ (Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed)))) => {
                 let right = format!("CREATE on topic {name}, or on the cluster");
                 return Err(Error::Unauthorized { principal: principal.to_owned(), right, reason: code.to_string() });
@@ -148,19 +177,22 @@ pub(super) async fn create(
                 }
                 tokio::time::sleep(BROKERS_PAUSE).await;
             }
+            Some(Err((_, code @ Code::InvalidTopic))) => {
+                let reason = format!("{code}; a name that differs from another topic's in . and _ only is refused too");
+                return Err(failed(reason, Some(TopicRefusal::Name)));
+            }
             Some(Err((_, code))) => {
-                let rejected = matches!(
+                let refused = matches!(
                     code,
-                    Code::InvalidTopic
-                        | Code::InvalidPartitions
+                    Code::InvalidPartitions
                         | Code::InvalidReplicationFactor
                         | Code::InvalidConfig
                         | Code::InvalidRequest
                         | Code::PolicyViolation
                 );
-                return Err(failed(code.to_string(), rejected));
+                return Err(failed(code.to_string(), refused.then_some(TopicRefusal::Settings)));
             }
-            None => return Err(failed("the broker gave no answer".to_owned(), false)),
+            None => return Err(failed("the broker gave no answer".to_owned(), None)),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::support::{
     outbox::{Bulk, Outbox},
     postgres::{MAIN, Postgres},
     records::{Isolation, Record},
-    streamed::{WITHIN, all, quick, streamed},
+    streamed::{WITHIN, all, halted, quick, streamed},
     verify::{all_arrived, verify},
     walpost::Walpost,
 };
@@ -168,6 +168,75 @@ fn unroutable_rows_become_dead_letters_and_hold_nothing_else_up() {
     let records = all(&[&topic]);
     assert_eq!(ids(&records.into_iter().filter(|r| r.key_text() == Some("c")).collect::<Vec<_>>()), [&behind, &free]);
     assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+/// For Kafka `.` and `_` are one character when it compares the names of topics.
+#[test]
+fn a_topic_that_kafka_does_not_create_holds_nothing_else_up() {
+    for delivery in ["at_least_once", "exactly_once"] {
+        let database = Postgres::shared(MAIN).database();
+        let outbox = with_letters(&database);
+        let (kafka, taken, refused, other) =
+            (Kafka::shared(), outbox.topic("x.y"), outbox.topic("x_y"), outbox.topic("other"));
+        let more = format!(
+            "topics.create = true\ndelivery = '{delivery}'\nexactly_once.positions_topic = '{}'\n",
+            outbox.topic("positions")
+        );
+        let mut sent = vec![insert(&outbox, "x.y", "a", "'1'")];
+        let culprit = insert(&outbox, "x_y", "a", "'2'");
+        let behind = insert(&outbox, "x_y", "a", "'3'");
+        let keyless: String = database.session().get(
+            "INSERT INTO walpost.outbox (aggregate_type, event_type, payload) VALUES ('x_y', 'e', '4') RETURNING id",
+        );
+        sent.extend([insert(&outbox, "x.y", "a", "'5'"), insert(&outbox, "x.y", "b", "'6'")]);
+        let last = insert(&outbox, "other", "a", "'7'");
+        let halts = halted(&outbox, &format!("{more}on_poison = 'halt'\n"));
+        let error = format!("error: topic {refused} could not be created: InvalidTopic");
+        assert!(halts.contains(&error) && halts.contains(&format!("event {culprit} at position")), "{halts}");
+
+        let walpost = Walpost::start(&quick(&outbox, &more));
+        outbox.drained(WITHIN);
+        let committed = |topic: &str, count: usize| {
+            let mut reader = kafka.reader(&[topic], Isolation::Committed, WITHIN);
+            let records = reader.until(WITHIN, "all", |records| records.len() >= count);
+            ids(records).into_iter().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!((committed(&taken, 3), committed(&other, 1)), (sent, vec![last]));
+        let expected = [
+            letter("parked", "invalid_topic", &culprit),
+            letter("parked", "parked", &behind),
+            letter("dead", "invalid_topic", &keyless),
+        ];
+        assert_eq!(letters(&outbox), expected);
+
+        // Refused once more; and taken when its name is free.
+        command(&outbox, &["replay", "--id", &culprit]);
+        eventually(WITHIN, "it was tried again", || {
+            let tried = "SELECT count(*) FROM walpost.dead_letter WHERE attempts = 2 AND replay_requested_at IS NULL";
+            (database.session().get::<u64>(tried) == 1).then_some(())
+        });
+        assert_eq!(letters(&outbox), expected);
+        kafka.delete_topic(&taken);
+        command(&outbox, &["replay", "--all"]);
+        eventually(WITHIN, "the replay is settled", || {
+            letters(&outbox).iter().all(|[state, ..]| state == "replayed").then_some(())
+        });
+        assert_eq!(committed(&refused, 3), [culprit, behind, keyless]);
+        assert_eq!(walpost.terminate(WITHIN), 0);
+    }
+}
+
+#[test]
+fn a_topic_for_more_brokers_than_there_are_is_waited_for_once() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = with_letters(&database);
+    let (kafka, topic) = (Kafka::shared(), outbox.topic("t"));
+    kafka.create_topic(&topic, 1, &[]);
+    let wide = ["a", "b", "c"].map(|key| insert(&outbox, "wide", key, "'1'"));
+    let id = insert(&outbox, "t", "a", "'2'");
+    let more = "topics.create = true\ntopics.replication = 5\nroute.unknown_topic_timeout = '25s'\n";
+    assert_eq!(ids(&streamed(&outbox, more, &[&topic])), [&id]);
+    assert_eq!(letters(&outbox), wide.each_ref().map(|id| letter("parked", "rejected", id)));
 }
 
 #[test]

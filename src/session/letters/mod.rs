@@ -28,7 +28,7 @@ use crate::{
         dead_letter::{DeadLetter, KnownLetter, ParkKey, ReasonClass, Replayed, Store},
     },
     setup::names,
-    sink::kafka,
+    sink::kafka::{self, TopicRefusal},
 };
 
 /// Most that is replayed at once.
@@ -55,6 +55,13 @@ impl Culprit {
             }
             kafka::Error::UnknownTopic { event, waited, .. } if error.is_permanent() => {
                 (event, ReasonClass::UnknownTopic, format!("kafka has had no topic {} in {waited:?}", event.topic))
+            }
+            kafka::Error::NoTopic { event, reason, refusal } => {
+                let class = match refusal {
+                    TopicRefusal::Name => ReasonClass::InvalidTopic,
+                    TopicRefusal::Settings => ReasonClass::Rejected,
+                };
+                (event, class, format!("kafka does not create topic {}: {reason}", event.topic))
             }
             _ => return None,
         };
