@@ -3,7 +3,7 @@
 use std::{
     collections::hash_map::RandomState,
     hash::{BuildHasher, Hasher},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::watch;
@@ -30,6 +30,8 @@ pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<boo
     let mut backoff = Backoff::new();
     let mut learnt = Learnt { batches: BatchBytes::of(config), culprits: Vec::new() };
     let mut rejected = None;
+    // Since when a right is missing in Kafka: nothing was confirmed after that.
+    let mut unauthorized = None;
     loop {
         let before = status.now().confirmed;
         let session = select_stop(session::run(config, &learnt, status, stop.clone()), &mut stop, status).await;
@@ -37,6 +39,7 @@ pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<boo
         if confirmed != before {
             backoff = Backoff::new();
             learnt.culprits.retain(|culprit| confirmed.is_none_or(|confirmed| culprit.is_ahead_of(confirmed)));
+            unauthorized = None;
         }
         match session {
             Err(Error::Kafka(kafka::Error::BatchTooLarge { .. })) => learnt.batches = learnt.batches.smaller(),
@@ -61,19 +64,22 @@ pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<boo
                 status.enter(State::Connecting, Some("the database was shut down".to_owned()));
                 backoff.next()
             }
+            Err(Error::Kafka(error @ kafka::Error::Unauthorized { .. })) => {
+                let waited = unauthorized.get_or_insert_with(Instant::now).elapsed();
+                let timeout = config.unauthorized_timeout.unwrap_or(Duration::MAX);
+                if waited >= timeout {
+                    return Err(Error::Unauthorized { source: error, timeout });
+                }
+                // Once more when the time is over.
+                again(status, &error, backoff.next().min(timeout - waited))
+            }
             Err(error) => match kind(&error) {
                 ErrorKind::Permanent => return Err(error),
                 ErrorKind::SlotInUse { pid } => {
                     standby(config, status, pid, &error);
                     STANDBY_INTERVAL
                 }
-                ErrorKind::Transient | ErrorKind::ServerStopping => {
-                    let pause = backoff.next();
-                    tracing::warn!("{}; trying again in {} ms", Chain(&error), pause.as_millis());
-                    status.enter(State::Connecting, Some(Chain(&error).to_string()));
-                    status.now().reconnects += 1;
-                    pause
-                }
+                ErrorKind::Transient | ErrorKind::ServerStopping => again(status, &error, backoff.next()),
             },
         };
         tokio::select! {
@@ -103,6 +109,14 @@ async fn select_stop(
     }
 }
 
+/// Says what ended a session and when the next one comes; gives the pause.
+fn again(status: &Status, error: &dyn std::error::Error, pause: Duration) -> Duration {
+    tracing::warn!("{}; trying again in {} ms", Chain(error), pause.as_millis());
+    status.enter(State::Connecting, Some(Chain(error).to_string()));
+    status.now().reconnects += 1;
+    pause
+}
+
 fn standby(config: &Config, status: &Status, pid: Option<i32>, error: &Error) {
     let entered = status.now().state != State::Standby;
     if entered {
@@ -123,9 +137,11 @@ fn kind(error: &Error) -> ErrorKind {
         Error::Kafka(error) if error.is_permanent() => ErrorKind::Permanent,
         Error::Kafka(_) => ErrorKind::Transient,
         Error::Forwarded { .. } | Error::Silence { .. } | Error::Replay { .. } => ErrorKind::Transient,
-        Error::Pipeline(_) | Error::Poison { .. } | Error::Culprit | Error::SynchronousStandby { .. } => {
-            ErrorKind::Permanent
-        }
+        Error::Pipeline(_)
+        | Error::Poison { .. }
+        | Error::Unauthorized { .. }
+        | Error::Culprit
+        | Error::SynchronousStandby { .. } => ErrorKind::Permanent,
     }
 }
 

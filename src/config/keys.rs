@@ -84,6 +84,7 @@ pub const KEYS: &[Key] = &[
     key("confirm_interval", Kind::Duration, Some("20ms"), "How often a moving position is confirmed"),
     key("status_interval", Kind::Duration, Some("10s"), "How often a resting position is confirmed"),
     key("shutdown_grace", Kind::Duration, Some("10s"), "How long a clean stop may deliver"),
+    key("unauthorized_timeout", Kind::Duration, None, "How long a right may be missing in Kafka, else without end"),
     key("in_flight_records", Kind::Count, Some("5000"), "Most records that Kafka has not acknowledged"),
     key("in_flight_bytes", Kind::Size, Some("16MiB"), "Most bytes that Kafka has not acknowledged"),
     outbox_key("columns", Kind::Columns, None, "Column of the table for a part of the event"),

@@ -72,6 +72,8 @@ pub struct Config {
     pub status_interval: Duration,
     /// How long a clean stop may take to deliver what is in flight.
     pub shutdown_grace: Duration,
+    /// How long a right may be missing in Kafka before the stream halts; none: it waits without end.
+    pub unauthorized_timeout: Option<Duration>,
     /// Most records between the oldest unacknowledged one and the newest.
     pub in_flight_records: usize,
     /// Most bytes of unacknowledged records.

@@ -50,6 +50,7 @@ impl Settings {
             confirm_interval: typed.confirm_interval,
             status_interval: typed.status_interval,
             shutdown_grace: typed.shutdown_grace,
+            unauthorized_timeout: typed.unauthorized_timeout,
             in_flight_records: typed.in_flight_records,
             in_flight_bytes: typed.in_flight_bytes,
             unknown_topic_timeout: typed.route.unknown_topic_timeout,

@@ -88,6 +88,7 @@ fn defaults_alone_make_a_configuration() {
     assert_eq!(config.shutdown_grace, Duration::from_secs(10));
     assert_eq!((config.in_flight_records, config.in_flight_bytes), (5000, 16 << 20));
     assert_eq!(config.unknown_topic_timeout, Duration::from_secs(60));
+    assert_eq!(config.unauthorized_timeout, None);
     assert!(!config.topics.create);
     assert_eq!((config.topics.partitions, config.topics.replication), (None, None));
     assert_eq!(config.http_listen, Some(SocketAddr::from(([127, 0, 0, 1], 9464))));

@@ -48,6 +48,8 @@ pub(super) struct Typed {
     pub(super) status_interval: Duration,
     #[serde(deserialize_with = "value::duration")]
     pub(super) shutdown_grace: Duration,
+    #[serde(default, deserialize_with = "value::optional_duration")]
+    pub(super) unauthorized_timeout: Option<Duration>,
     #[serde(deserialize_with = "value::count")]
     pub(super) in_flight_records: usize,
     #[serde(deserialize_with = "value::size")]

@@ -49,6 +49,10 @@ pub(super) fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D
     }
 }
 
+pub(super) fn optional_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    duration(from).map(Some)
+}
+
 pub(super) fn size<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
     let value = Value::deserialize(from)?;
     let parsed = match &value {

@@ -61,6 +61,11 @@ pub enum Error {
     )]
     Poison { poison: Box<Poison>, slot: String },
     /// What precedes it is delivered and confirmed.
+    #[error(
+        "{source}; unauthorized_timeout ({timeout:?}) is over, and nothing of what waits for the right is confirmed: give it and \
+         start walpost again, which goes on where it stopped"
+    )]
+    Unauthorized { source: kafka::Error, timeout: Duration },
     #[error("the event that Kafka rejected is reached again")]
     Culprit,
     /// The next session puts it back.
@@ -595,6 +600,7 @@ impl Session<'_> {
             | Error::Slot(_)
             | Error::Forwarded { .. }
             | Error::Silence { .. }
+            | Error::Unauthorized { .. }
             | Error::SynchronousStandby { .. } => return error,
         };
         // A grace that has begun is not given twice.

@@ -1,6 +1,6 @@
 //! TLS, passwords and rights, on both sides: what is missing is named, what is secret is not.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::{
     certificates::Authority,
@@ -9,6 +9,7 @@ use crate::support::{
     outbox::{Bulk, Outbox},
     postgres::{MAIN, Postgres},
     scratch,
+    streamed::{freed, transactions},
     walpost::{Walpost, walpost},
 };
 
@@ -175,6 +176,70 @@ fn missing_rights_in_kafka_are_named_and_waited_for() {
         kafka.allow("walpost", &["--operation", operation, "--topic", &made]);
     }
     outbox.delivered(&kafka, &["order", "other", "made"], WITHIN).assert_complete();
+    outbox.drained(WITHIN);
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+#[test]
+fn a_right_that_is_given_back_loses_nothing_and_one_that_is_not_ends_the_run() {
+    const TIMEOUT: Duration = Duration::from_secs(20);
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::create(&database);
+    let kafka = Kafka::configure().access_lists().set("auto.create.topics.enable", "false").start();
+    kafka.add_user("walpost", "s3cret");
+    let topic = outbox.topic("order");
+    kafka.create_topic(&topic, 2, &[]);
+    let write = ["--operation", "Write", "--topic", &topic];
+    kafka.allow("walpost", &write);
+    let configuration = |timeout: Duration, more: &str| {
+        let more = format!(
+            "unauthorized_timeout = '{}s'\n{more}[kafka]\n'security.protocol' = 'sasl_plaintext'\n\
+             'sasl.mechanism' = 'SCRAM-SHA-512'\n'sasl.username' = 'walpost'\n'sasl.password' = 's3cret'",
+            timeout.as_secs()
+        );
+        outbox.configuration(&kafka, &more)
+    };
+    let mut writer = outbox.writer();
+    let mut write_some = || (0..20).for_each(|n| writer.one("order", &format!("o-{}", n % 3)));
+    let walpost = Walpost::start(&configuration(TIMEOUT, ""));
+    write_some();
+    outbox.drained(WITHIN);
+
+    // For a while.
+    let missing = format!("kafka principal User:walpost lacks the right WRITE on topic {topic} ");
+    kafka.disallow("walpost", &write);
+    write_some();
+    eventually(SOON, &missing, || walpost.log().contains(&missing).then_some(()));
+    kafka.allow("walpost", &write);
+    outbox.delivered(&kafka, &["order"], WITHIN).assert_complete();
+    outbox.drained(WITHIN);
+
+    // For good; that it was missing before does not count.
+    kafka.disallow("walpost", &write);
+    let taken = Instant::now();
+    write_some();
+    let end: u64 = database.session().get("SELECT (pg_current_wal_lsn() - '0/0')::bigint");
+    assert_eq!(walpost.wait_exit(WITHIN), 1);
+    assert!(taken.elapsed() >= TIMEOUT && outbox.confirmed() < end);
+    let log = walpost.log();
+    let error = log.lines().rfind(|line| line.starts_with("error: ")).unwrap_or_default();
+    assert!(error.contains(&missing) && error.contains("unauthorized_timeout (20s) is over"), "{log}");
+    freed(&outbox);
+    let held = transactions(&outbox);
+    assert_eq!(held.len(), 20, "all of them are still the slot's");
+    kafka.allow("walpost", &write);
+
+    // Exactly once there is no right to the transactional id.
+    let walpost = Walpost::start(&configuration(Duration::from_secs(2), "delivery = 'exactly_once'\n"));
+    assert_eq!(walpost.wait_exit(WITHIN), 1);
+    let log = walpost.log();
+    assert!(log.contains("error: kafka principal User:walpost lacks the right WRITE and DESCRIBE on transactional id"));
+    assert!(log.contains("unauthorized_timeout (2s) is over"), "{log}");
+    freed(&outbox);
+    assert_eq!(transactions(&outbox), held);
+
+    let walpost = Walpost::start(&configuration(TIMEOUT, ""));
+    outbox.delivered(&kafka, &["order"], WITHIN).assert_complete();
     outbox.drained(WITHIN);
     assert_eq!(walpost.terminate(WITHIN), 0);
 }

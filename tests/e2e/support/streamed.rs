@@ -47,10 +47,15 @@ pub fn all(topics: &[&str]) -> Vec<Record> {
 pub fn halted(outbox: &Outbox<'_>, more: &str) -> String {
     let walpost = Walpost::start(&quick(outbox, more));
     assert_eq!(walpost.wait_exit(WITHIN), 1);
+    freed(outbox);
+    walpost.log()
+}
+
+/// Waits until nobody has the slot.
+pub fn freed(outbox: &Outbox<'_>) {
     let session = outbox.database.session();
     let active = format!("SELECT active FROM pg_replication_slots WHERE slot_name = '{}'", outbox.slot());
     eventually(WITHIN, "the slot is free", || (session.get::<String>(&active) == "f").then_some(()));
-    walpost.log()
 }
 
 /// A transaction that a slot still holds, as the server's own decoder tells of it.
