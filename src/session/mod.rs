@@ -60,12 +60,12 @@ pub enum Error {
         .poison.position.commit_lsn
     )]
     Poison { poison: Box<Poison>, slot: String },
-    /// What precedes it is delivered and confirmed.
     #[error(
         "{source}; unauthorized_timeout ({timeout:?}) is over, and nothing of what waits for the right is confirmed: give it and \
          start walpost again, which goes on where it stopped"
     )]
     Unauthorized { source: kafka::Error, timeout: Duration },
+    /// What precedes it is delivered and confirmed.
     #[error("the event that Kafka rejected is reached again")]
     Culprit,
     /// The next session puts it back.
