@@ -84,7 +84,7 @@ comment on column walpost.dead_letter.payload             is 'NULL: a tombstone'
 comment on column walpost.dead_letter.header_names        is 'Of the record, in order; a name may stand more than once';
 comment on column walpost.dead_letter.header_values       is 'The bytes that go with header_names';
 comment on column walpost.dead_letter.reason_class        is 'parked: nothing is wrong with it, it waits behind another';
-comment on column walpost.dead_letter.later_delivered     is 'Later events of its aggregate were delivered already: a replay comes after them';
+comment on column walpost.dead_letter.later_delivered     is 'Later events of its aggregate were not held up for it: a replay comes after those that are delivered by then';
 comment on column walpost.dead_letter.state               is 'dead: alone. parked: it holds later events of its aggregate up. replayed: delivered. discarded: never sent';
 comment on column walpost.dead_letter.park_key            is 'SHA-256 of what it is parked by: topic and key, or table and aggregate where there is no topic';
 comment on column walpost.dead_letter.replay_requested_at is 'Set it to have it sent again, with all that is parked under its park_key';

@@ -240,7 +240,7 @@ async fn replay(args: Replay) -> anyhow::Result<Exit> {
         }
         if late > 0 {
             text.push_str(&format!(
-                "out of order: {} of an aggregate of which later ones were delivered already\n",
+                "out of order: {} of an aggregate whose later ones went on without it\n",
                 events(late)
             ));
         }

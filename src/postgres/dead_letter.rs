@@ -86,7 +86,7 @@ pub struct DeadLetter {
     pub attempts: i32,
     pub first_failed_at: SystemTime,
     pub last_failed_at: SystemTime,
-    /// Later events of its aggregate were delivered before it failed.
+    /// Later events of its aggregate were not held up for it: a replay comes after those that are delivered by then.
     pub later_delivered: bool,
     /// What it is parked by. None: it is dead alone, and holds nothing up.
     pub park_key: Option<ParkKey>,

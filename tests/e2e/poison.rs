@@ -250,6 +250,8 @@ fn a_dead_letter_alone_lets_its_aggregate_go_on() {
     let more = "on_poison = 'dead_letter'\n";
     assert_eq!(ids(&streamed(&outbox, more, &[&topic])), [&next]);
     assert_eq!(letters(&outbox), [letter("dead", "too_large", &large)]);
+    let passed: String = database.session().get("SELECT later_delivered FROM walpost.dead_letter");
+    assert_eq!(passed, "t", "later events went on");
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub(super) fn as_text(stored: &Stored) -> String {
         format!("{}, {} to {}", letter.attempts, time(letter.first_failed_at), time(letter.last_failed_at)),
     );
     if letter.later_delivered {
-        line("order", "later events of its aggregate were delivered already".to_owned());
+        line("order", "later events of its aggregate were not held up for it".to_owned());
     }
     line("table", shown(&letter.source_table));
     line("aggregate", aggregate(stored));

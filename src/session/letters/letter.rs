@@ -39,7 +39,7 @@ impl DeadLetter {
             attempts,
             first_failed_at: at,
             last_failed_at: at,
-            later_delivered: false,
+            later_delivered: park_key.is_none() && record.key.is_some(),
             park_key,
         }
     }
@@ -67,7 +67,7 @@ impl DeadLetter {
             attempts: 0,
             first_failed_at: at,
             last_failed_at: at,
-            later_delivered: false,
+            later_delivered: park_key.is_none() && poison.aggregate_id.is_some(),
             park_key,
         }
     }
