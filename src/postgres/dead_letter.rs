@@ -47,7 +47,7 @@ pub use desk::{Desk, Selection};
 pub use store::{Counts, Known, KnownLetter, Store};
 
 use super::Error;
-use crate::pipeline::{Lsn, Position};
+use crate::pipeline::Position;
 
 /// Name of the table, in walpost's home schema.
 pub const TABLE: &str = "dead_letter";
@@ -351,7 +351,7 @@ impl Stored {
             system_identifier: row.try_get("system_identifier")?,
             slot: row.try_get("slot")?,
             letter: DeadLetter {
-                position: row.try_get::<_, PositionText>("position")?.0,
+                position: row.try_get("position")?,
                 event_id: row.try_get("event_id")?,
                 xid: row.try_get::<_, i64>("xid")? as u32,
                 source_table: row.try_get("source_table")?,
@@ -378,15 +378,10 @@ impl Stored {
     }
 }
 
-/// A position as the column has it.
-struct PositionText(Position);
-
-impl<'a> FromSql<'a> for PositionText {
-    fn from_sql(ty: &Type, raw: &'a [u8]) -> Result<PositionText, Box<dyn std::error::Error + Sync + Send>> {
-        let text = <&str>::from_sql(ty, raw)?;
-        let (lsn, ordinal) = text.split_once('-').ok_or("no position")?;
-        let commit_lsn = Lsn(u64::from_str_radix(lsn, 16)?);
-        Ok(PositionText(Position { commit_lsn, ordinal: u32::from_str_radix(ordinal, 16)? }))
+/// From its text form, as the column has it.
+impl<'a> FromSql<'a> for Position {
+    fn from_sql(ty: &Type, raw: &'a [u8]) -> Result<Position, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(<&str>::from_sql(ty, raw)?.parse()?)
     }
 
     fn accepts(ty: &Type) -> bool {

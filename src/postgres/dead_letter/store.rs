@@ -6,8 +6,7 @@ use futures_util::future::try_join_all;
 use tokio_postgres::{Statement, types::ToSql};
 
 use super::{
-    Access, COLUMNS, DeadLetter, Encoding, ParkKey, PositionText, ReasonClass, Replayed, State, Stored, TABLE, durably,
-    from_unix_ms,
+    Access, COLUMNS, DeadLetter, Encoding, ParkKey, ReasonClass, Replayed, State, Stored, TABLE, durably, from_unix_ms,
 };
 use crate::{
     pipeline::{Lsn, Position},
@@ -132,7 +131,7 @@ impl Store {
         let mut letters: BTreeMap<Position, Vec<(String, KnownLetter)>> = BTreeMap::new();
         for row in &rows {
             let letter = KnownLetter { state: row.try_get(2)?, class: row.try_get(3)?, reason: row.try_get(4)? };
-            letters.entry(row.try_get::<_, PositionText>(0)?.0).or_default().push((row.try_get(1)?, letter));
+            letters.entry(row.try_get(0)?).or_default().push((row.try_get(1)?, letter));
         }
         Ok(Known { letters, encoding: self.encoding })
     }
