@@ -44,7 +44,7 @@ use tokio_postgres::{
 };
 
 pub use desk::{Desk, Selection};
-pub use store::{Counts, Known, KnownLetter, Store};
+pub use store::{Known, KnownLetter, Store};
 
 use super::Error;
 use crate::pipeline::Position;

@@ -13,9 +13,7 @@ use walpost::{
     pipeline::{Lsn, Position},
     postgres::{
         conninfo::ConnInfo,
-        dead_letter::{
-            Counts, DeadLetter, Desk, Known, ParkKey, ReasonClass, Replayed, Selection, State, Store, Stored,
-        },
+        dead_letter::{DeadLetter, Desk, Known, ParkKey, ReasonClass, Replayed, Selection, State, Store, Stored},
     },
 };
 
@@ -27,10 +25,11 @@ use crate::support::{
 
 const WITHIN: Duration = Duration::from_secs(60);
 
+const SYSTEM: &str = "7000000000000000001";
+
 fn state(known: &Known, position: Position, event_id: &str) -> Option<State> {
     known.letter(position, event_id).map(|letter| letter.state)
 }
-const SYSTEM: &str = "7000000000000000001";
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
@@ -98,6 +97,10 @@ async fn all(database: &Database<'_>) -> Vec<Stored> {
     let desk = Desk::connect(&at(&database.url()), &database.name, "walpost").await.expect("the server is up");
     let letters = desk.select(&Selection::default(), true).await.expect("the table is there");
     letters.try_collect().await.expect("they can be read")
+}
+
+async fn count(database: &Database<'_>, state: State) -> usize {
+    all(database).await.iter().filter(|stored| stored.state == state).count()
 }
 
 fn event_ids(letters: &[Stored]) -> Vec<&str> {
@@ -285,7 +288,7 @@ fn a_parked_aggregate_is_handed_back_in_order() {
 
         let elsewhere = Replayed { position: position(11, 0), ..sent("a-10") };
         store.settle(&[elsewhere]).await.unwrap();
-        assert_eq!(store.counts().await.unwrap().replayed, 0, "the row of another table");
+        assert_eq!(count(&database, State::Replayed).await, 0, "the row of another table");
         assert!(store.settle(&[sent("a-10"), sent("a-20")]).await.unwrap().is_empty(), "two more are parked");
         let last: Vec<_> = store.requested(100, usize::MAX).await.unwrap().iter().map(Stored::replayed).collect();
         store.write(&[parked("a", 60)]).await.unwrap();
@@ -295,7 +298,7 @@ fn a_parked_aggregate_is_handed_back_in_order() {
         assert_eq!(event_ids(&rest), ["a-60"]);
         assert_eq!(store.settle(&[rest[0].replayed()]).await.unwrap(), [key_of("a")], "the stream has it again");
         assert_eq!(store.parked().await.unwrap(), HashMap::from([(key_of("b"), 2)]));
-        assert_eq!(store.counts().await.unwrap(), Counts { dead: 1, parked: 2, replayed: 5, discarded: 0 });
+        assert_eq!((count(&database, State::Parked).await, count(&database, State::Replayed).await), (2, 5));
 
         // One that is dead alone goes alone. Discarding the last of a key hands it back too.
         desk.request_replay(&[id("c-25")]).await.unwrap();
@@ -349,10 +352,9 @@ fn slots_do_not_mix_and_what_another_system_parked_is_still_owed() {
 
         let other = store_of(&database.url(), "another", SYSTEM).await;
         assert!(other.parked().await.unwrap().is_empty() && other.requested(9, 9).await.unwrap().is_empty());
-        assert_eq!(other.counts().await.unwrap(), Counts::default());
         let sent: Vec<_> = all(&database).await.iter().map(Stored::replayed).collect();
         assert!(other.settle(&sent).await.unwrap().is_empty());
-        assert_eq!(store.counts().await.unwrap().parked, 3);
+        assert_eq!(count(&database, State::Parked).await, 3);
     });
 }
 

@@ -33,15 +33,6 @@ pub struct Store {
     encoding: Encoding,
 }
 
-/// How many letters of a slot there are in each state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    pub dead: u64,
-    pub parked: u64,
-    pub replayed: u64,
-    pub discarded: u64,
-}
-
 impl Store {
     /// `system_identifier` is the server's, in decimal, as IDENTIFY_SYSTEM gives it; `schema` holds the table, which need
     /// not exist yet.
@@ -222,22 +213,6 @@ impl Store {
         let reason = self.encoding.text(reason);
         durably(&self.client, self.client.execute(&statement, &[&id, &self.slot, &class.word(), &reason])).await?;
         Ok(())
-    }
-
-    /// Counts the slot's letters. Reads the whole table.
-    pub async fn counts(&self) -> Result<Counts, Error> {
-        let statement = format!("select state, count(*) from {} where slot = $1 group by state", self.table);
-        let mut counts = Counts::default();
-        for row in self.client.query(&statement, &[&self.slot]).await? {
-            let count = row.try_get::<_, i64>(1)?.unsigned_abs();
-            match row.try_get(0)? {
-                State::Dead => counts.dead = count,
-                State::Parked => counts.parked = count,
-                State::Replayed => counts.replayed = count,
-                State::Discarded => counts.discarded = count,
-            }
-        }
-        Ok(counts)
     }
 }
 
