@@ -1,4 +1,4 @@
-//! What an event leaves in the table.
+//! What an event leaves among the dead letters, and the records that are made of it again.
 
 use std::time::SystemTime;
 
@@ -73,8 +73,9 @@ impl DeadLetter {
     }
 }
 
-/// What the announcement of a letter says beside the event itself.
+/// Headers that walpost adds to a letter's own.
 mod header {
+    pub(super) const REPLAY: &str = "replay";
     pub(super) const CLASS: &str = "walpost-error-class";
     pub(super) const REASON: &str = "walpost-error-reason";
     pub(super) const TOPIC: &str = "walpost-error-topic";
@@ -83,6 +84,13 @@ mod header {
 }
 
 impl DeadLetter {
+    /// Lends the record as it is sent again.
+    pub(super) fn replay<T>(&self, ticket: Ticket, to: impl FnOnce(&Record<'_>) -> T) -> T {
+        let mut headers = self.headers.clone();
+        headers.push((header::REPLAY.to_owned(), b"dead-letter".to_vec()));
+        self.lend(ticket, self.topic.as_deref().unwrap_or_default(), &headers, to)
+    }
+
     /// Lends the record for the topic of dead letters: key, value and headers of the event, then what is wrong with it.
     pub(super) fn announce<T>(&self, ticket: Ticket, topic: &str, to: impl FnOnce(&Record<'_>) -> T) -> T {
         let mut headers = self.headers.clone();
@@ -102,6 +110,16 @@ impl DeadLetter {
         add(header::TOPIC, self.topic.as_deref());
         add(header::TABLE, Some(&self.source_table));
         add(header::AT, Some(&at));
+        self.lend(ticket, topic, &headers, to)
+    }
+
+    fn lend<T>(
+        &self,
+        ticket: Ticket,
+        topic: &str,
+        headers: &[(String, Vec<u8>)],
+        to: impl FnOnce(&Record<'_>) -> T,
+    ) -> T {
         to(&Record {
             ticket,
             position: self.position,
@@ -111,7 +129,7 @@ impl DeadLetter {
             key: self.key.as_deref(),
             value: self.payload.as_deref(),
             timestamp_ms: self.timestamp_ms,
-            headers: Headers::new(&headers),
+            headers: Headers::new(headers),
         })
     }
 }

@@ -18,10 +18,7 @@ use std::{
 
 use super::{Culprit, Error};
 use crate::{
-    pipeline::{
-        Headers, Lsn, Position, Record, Ticket,
-        outbox::{Poison, TableName},
-    },
+    pipeline::{Lsn, Position, Record, Ticket, outbox::Poison},
     postgres::dead_letter::{DeadLetter, Known, KnownLetter, ParkKey, ReasonClass, Replayed, Stored},
 };
 
@@ -368,20 +365,7 @@ impl Parking {
         let ticket = Ticket(Ticket::OTHERS.0 + self.replay.next);
         self.replay.next += 1;
         self.replay.sent.insert(ticket, Sent { replayed: row.replayed(), park_key: row.letter.park_key });
-        let letter = row.letter;
-        let mut headers = letter.headers;
-        headers.push(("replay".to_owned(), b"dead-letter".to_vec()));
-        send(&Record {
-            ticket,
-            position: letter.position,
-            xid: letter.xid,
-            table: &TableName::default(),
-            topic: letter.topic.as_deref().unwrap_or_default(),
-            key: letter.key.as_deref(),
-            value: letter.payload.as_deref(),
-            timestamp_ms: letter.timestamp_ms,
-            headers: Headers::new(&headers),
-        })?;
+        row.letter.replay(ticket, send)?;
         Ok(true)
     }
 
