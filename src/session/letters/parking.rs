@@ -82,8 +82,8 @@ pub struct Parking {
     culprits: Vec<Culprit>,
     /// Not on their way into the table yet.
     unwritten: Vec<(Ticket, DeadLetter)>,
-    /// Positions of what has no durable row yet, in order.
-    owed: VecDeque<Position>,
+    /// The first of what is being written.
+    writing: Option<Position>,
     /// One of them is poison: nothing later may overtake it.
     holds: bool,
     /// To be sent to the topic.
@@ -175,7 +175,7 @@ impl Parking {
             parked: Parked::new(parked),
             culprits,
             unwritten: Vec::new(),
-            owed: VecDeque::new(),
+            writing: None,
             holds: false,
             unannounced: VecDeque::new(),
             announced: HashMap::new(),
@@ -303,10 +303,7 @@ impl Parking {
             }
         }
         match self.rules.table {
-            true => {
-                self.owed.push_back(letter.position);
-                self.unwritten.push((ticket, letter));
-            }
+            true => self.unwritten.push((ticket, letter)),
             false => self.unannounced.push_back((ticket, letter)),
         }
         Ok(())
@@ -376,7 +373,7 @@ impl Parking {
 
     /// The first event that has no durable row yet.
     pub fn unwritten(&self) -> Option<Position> {
-        self.owed.front().copied()
+        self.writing.or_else(|| self.unwritten.first().map(|(_, letter)| letter.position))
     }
 
     /// Replays may begin: Kafka has these of earlier ones, whether the table knows of it or not.
@@ -433,6 +430,7 @@ impl Parking {
         let work = if looks && self.may_look() {
             Work::Look(if self.looked { Vec::new() } else { self.culprits.clone() })
         } else if !self.unwritten.is_empty() {
+            self.writing = self.unwritten();
             Work::Write(std::mem::take(&mut self.unwritten))
         } else if self.hands_over() {
             Work::Settle(self.replay.acknowledged.iter().map(|sent| sent.replayed).collect())
@@ -456,7 +454,7 @@ impl Parking {
         self.works = false;
         match done {
             Done::Written(letters) => {
-                self.owed.drain(..letters.len());
+                self.writing = None;
                 for (ticket, letter) in letters {
                     match self.is_announced(letter.class) {
                         true => self.unannounced.push_back((ticket, letter)),
@@ -495,6 +493,7 @@ impl Parking {
         self.works = false;
         self.again = Some(now + AGAIN);
         if let Work::Write(letters) = work {
+            self.writing = None;
             self.unwritten.splice(..0, letters);
         }
     }
