@@ -311,7 +311,7 @@ impl Session<'_> {
             match self.pipeline.step(frame)? {
                 Output::None => {}
                 Output::Record(record) => match &mut self.letters {
-                    Some(letters) => deliver(letters, &mut self.kafka, self.culprits, &record)?,
+                    Some(letters) => deliver(letters, &mut self.kafka, &record)?,
                     None if self.culprits.iter().any(|culprit| culprit.is_at(record.position, record.topic)) => {
                         return Err(Error::Culprit);
                     }
@@ -656,17 +656,15 @@ impl Session<'_> {
 }
 
 /// Sends a record, unless it belongs among the dead letters.
-fn deliver(letters: &mut Letters, kafka: &mut Kafka, culprits: &[Culprit], record: &Record<'_>) -> Result<(), Error> {
+fn deliver(letters: &mut Letters, kafka: &mut Kafka, record: &Record<'_>) -> Result<(), Error> {
     match letters.verdict(record) {
         Verdict::Follow(known) => letters.follow(record, &known),
         Verdict::Park(key) => letters.park(record, key)?,
-        Verdict::Send => match culprits.iter().find(|culprit| culprit.is_at(record.position, record.topic)) {
-            Some(culprit) => letters.refused(record, culprit)?,
-            None => {
-                kafka.send(record)?;
-                set_aside(letters, kafka)?;
-            }
-        },
+        Verdict::Refuse(culprit) => letters.refused(record, &culprit)?,
+        Verdict::Send => {
+            kafka.send(record)?;
+            set_aside(letters, kafka)?;
+        }
     }
     Ok(())
 }

@@ -473,16 +473,16 @@ impl World {
             if matches!(verdict, Verdict::Park(_)) && self.sabotage == Some(Sabotage::SendsParked) {
                 verdict = Verdict::Send;
             }
-            let is_it = |culprit: &&Culprit| {
-                culprit.position == position.to_string() && culprit.topic == Place::Key(key).topic()
-            };
-            let known = self.session.culprits.iter().find(is_it);
             match &verdict {
                 Verdict::Follow(known) => parking.follow(record, known, SystemTime::UNIX_EPOCH),
                 Verdict::Park(key) => {
                     parking.park(record, *key, SystemTime::UNIX_EPOCH).expect("there are no bounds");
                 }
-                Verdict::Send if known.is_some() || kind == Kind::TooLarge => {
+                Verdict::Refuse(culprit) => {
+                    parking.refused(record, culprit, SystemTime::UNIX_EPOCH).expect("there are no bounds");
+                    wrong = true;
+                }
+                Verdict::Send if kind == Kind::TooLarge => {
                     let culprit = culprit(&self.log[number], Place::Key(key));
                     parking.refused(record, &culprit, SystemTime::UNIX_EPOCH).expect("there are no bounds");
                     wrong = true;

@@ -36,7 +36,7 @@ const REPLAY_RECORDS: usize = 500;
 const REPLAY_BYTES: usize = 8 << 20;
 
 /// An event that the stream met, and that an earlier session could not deliver.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Culprit {
     pub position: String,
     /// Where it did not arrive.

@@ -49,6 +49,8 @@ pub enum Verdict {
     /// The table has it already: its row says what becomes of it.
     Follow(KnownLetter),
     Park(ParkKey),
+    /// An earlier session could not deliver it.
+    Refuse(Culprit),
 }
 
 /// Work on the table.
@@ -206,15 +208,21 @@ impl Parking {
                 return Verdict::Follow(known);
             }
         }
-        if self.parked.keys.is_empty() {
-            return Verdict::Send;
+        if let Some(key) = self.parked_by(record) {
+            return Verdict::Park(key);
         }
-        let Some(key) = record.key else { return Verdict::Send };
+        let culprit = self.culprits.iter().find(|culprit| culprit.is_at(record.position, record.topic));
+        culprit.map_or(Verdict::Send, |culprit| Verdict::Refuse(culprit.clone()))
+    }
+
+    /// The key by which it waits, if an earlier event of its aggregate is parked.
+    fn parked_by(&self, record: &Record<'_>) -> Option<ParkKey> {
+        let key = record.key.filter(|_| !self.parked.keys.is_empty())?;
         let own = ParkKey::of_record(record.topic, key);
         let aggregate_type = record.headers.get("aggregate_type");
         let of_aggregate = || ParkKey::of_aggregate(&record.table.to_string(), aggregate_type, key);
         let is_parked = self.parked.keys.contains_key(&own) || self.parked.keys.contains_key(&of_aggregate());
-        if is_parked { Verdict::Park(own) } else { Verdict::Send }
+        is_parked.then_some(own)
     }
 
     /// The stream has come to this event: what the table has of it.
