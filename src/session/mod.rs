@@ -351,8 +351,8 @@ impl Session<'_> {
 
     fn cut_at(&mut self, cut: Cut) -> Result<(), Error> {
         let letters = self.letters.as_ref();
-        let replayed = || letters.map(Letters::unsettled).unwrap_or_default();
-        Ok(self.kafka.cut(cut, letters.and_then(Letters::unwritten), replayed)?)
+        let replayed = || letters.map(|letters| letters.parking.unsettled()).unwrap_or_default();
+        Ok(self.kafka.cut(cut, letters.and_then(|letters| letters.parking.unwritten()), replayed)?)
     }
 
     fn may_step(&self) -> bool {
@@ -364,7 +364,7 @@ impl Session<'_> {
     }
 
     fn letters_hold(&self) -> bool {
-        self.letters.as_ref().is_some_and(Letters::holds)
+        self.letters.as_ref().is_some_and(|letters| letters.parking.holds())
     }
 
     /// Sends dead letters to their topic. Each begins a transaction of Kafka's, so that one that is refused takes nothing
@@ -373,7 +373,7 @@ impl Session<'_> {
         let Some(letters) = &mut self.letters else { return Ok(()) };
         while !self.kafka.is_holding()
             && !self.kafka.is_in_transaction()
-            && letters.announce_next(|record| self.kafka.send(record))?
+            && letters.parking.announce_next(|record| self.kafka.send(record))?
         {
             set_aside(letters, &mut self.kafka)?;
         }
@@ -383,7 +383,7 @@ impl Session<'_> {
     /// Sends what was asked for again.
     fn replay(&mut self) -> Result<(), Error> {
         let Some(letters) = &mut self.letters else { return Ok(()) };
-        while !self.kafka.is_holding() && letters.send_next(|record| self.kafka.send(record))? {
+        while !self.kafka.is_holding() && letters.parking.send_next(|record| self.kafka.send(record))? {
             set_aside(letters, &mut self.kafka)?;
         }
         Ok(())
@@ -392,16 +392,16 @@ impl Session<'_> {
     /// Moves dead letters on.
     fn work(&mut self) {
         let Some(letters) = &mut self.letters else { return };
-        letters.confirmed(self.pipeline.confirmed());
+        letters.parking.confirmed(self.pipeline.confirmed());
         letters.work();
-        letters.take_acknowledged().into_iter().for_each(|ticket| self.pipeline.acknowledge(ticket));
+        letters.parking.take_acknowledged().into_iter().for_each(|ticket| self.pipeline.acknowledge(ticket));
     }
 
     /// Takes delivery reports.
     fn acknowledge(&mut self) -> Result<(), Error> {
         let Session { kafka, pipeline, letters, .. } = self;
         kafka.poll(|ticket| {
-            letters.iter_mut().for_each(|letters| letters.delivered(ticket));
+            letters.iter_mut().for_each(|letters| letters.parking.delivered(ticket));
             if ticket.is_of_stream() {
                 pipeline.acknowledge(ticket);
             }
@@ -420,7 +420,7 @@ impl Session<'_> {
             }
             pipeline.resume(resume);
             if let Some(letters) = letters {
-                letters.may_replay(replayed);
+                letters.parking.open(replayed);
             }
         }
         self.observe_completed();
@@ -469,8 +469,8 @@ impl Session<'_> {
         }
         now.timestamps_replaced += counters.timestamps_replaced - published.timestamps_replaced;
         published.timestamps_replaced = counters.timestamps_replaced;
-        now.parked = letters.as_ref().map(Letters::parked);
-        for (class, count) in letters.iter_mut().flat_map(Letters::take_counts) {
+        now.parked = letters.as_ref().map(|letters| letters.parking.parked());
+        for (class, count) in letters.iter_mut().flat_map(|letters| letters.parking.take_counts()) {
             *now.dead_letters.entry(class.word()).or_default() += count;
         }
         now.reason = match self.mode {
@@ -550,7 +550,7 @@ impl Session<'_> {
     fn drain(&mut self) {
         tracing::info!(in_flight = self.pipeline.ledger().outstanding(), "stopping: delivering what is in flight");
         self.status.enter(State::Stopping, None);
-        self.letters.iter_mut().for_each(Letters::drain);
+        self.letters.iter_mut().for_each(|letters| letters.parking.drain());
         self.mode = Mode::Draining { until: Instant::now() + self.config.shutdown_grace };
     }
 
@@ -563,7 +563,7 @@ impl Session<'_> {
     fn end(&self) -> Option<End> {
         let now = Instant::now();
         let undelivered = self.pipeline.ledger().outstanding();
-        let replays = self.letters.as_ref().is_some_and(Letters::replays);
+        let replays = self.letters.as_ref().is_some_and(|letters| letters.parking.replays());
         match self.mode {
             Mode::Streaming => None,
             Mode::Draining { .. } if undelivered == 0 && !self.pipeline.in_transaction() && !replays => {
@@ -657,7 +657,7 @@ impl Session<'_> {
 
 /// Sends a record, unless it belongs among the dead letters.
 fn deliver(letters: &mut Letters, kafka: &mut Kafka, record: &Record<'_>) -> Result<(), Error> {
-    match letters.verdict(record) {
+    match letters.parking.verdict(record) {
         Verdict::Follow(known) => letters.follow(record, &known),
         Verdict::Park(key) => letters.park(record, key)?,
         Verdict::Refuse(culprit) => letters.refused(record, &culprit)?,
@@ -676,7 +676,7 @@ fn set_aside(letters: &mut Letters, kafka: &mut Kafka) -> Result<(), Error> {
     if !record.ticket.is_of_stream() {
         return Err(Error::Replay { culprit });
     }
-    if letters.refuses_announcement(record.ticket, &culprit)? {
+    if letters.parking.refuses_announcement(record.ticket, &culprit)? {
         return Ok(());
     }
     Ok(record.lend(|record| letters.refused(record, &culprit))?)

@@ -1,7 +1,7 @@
-//! Events that cannot be delivered, on their way into the table of dead letters and back into the stream.
+//! Events that cannot be delivered, on their way among the dead letters and back into the stream.
 //!
-//! Every event here has a ticket, which is acknowledged when its row is durable: until then nothing of its transaction
-//! is confirmed (G1, G7). What is to be done is decided by [`Parking`]. Here it is done: the table is worked on by one
+//! Every event here has a ticket, which is acknowledged when its row is durable, or the topic has it, or both: until then
+//! nothing of its transaction is confirmed (G1, G7). What is to be done is decided by [`Parking`]. Here it is done: the table is worked on by one
 //! task at a time, over a connection that it closes again, so that no shutdown of the server waits for it (G8). A table
 //! that cannot be worked on is tried again while the stream waits.
 
@@ -25,7 +25,7 @@ use crate::{
     postgres::{
         self,
         conninfo::ConnInfo,
-        dead_letter::{DeadLetter, KnownLetter, ParkKey, ReasonClass, Replayed, Store},
+        dead_letter::{DeadLetter, KnownLetter, ParkKey, ReasonClass, Store},
     },
     setup::names,
     sink::kafka::{self, TopicRefusal},
@@ -101,7 +101,7 @@ pub enum Error {
 }
 
 pub(super) struct Letters {
-    parking: Parking,
+    pub(super) parking: Parking,
     table: Table,
     /// Work on the table that is under way.
     task: Option<JoinHandle<Result<Done, Failed>>>,
@@ -167,23 +167,9 @@ impl Letters {
         Ok(Some(Letters { parking, table, task: None, trouble: None }))
     }
 
-    /// Nothing may be stepped now: poison is not durable yet, or an aggregate is being handed over.
-    pub(super) fn holds(&self) -> bool {
-        self.parking.holds()
-    }
-
     /// Why the table cannot be worked on.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
-    }
-
-    pub(super) fn verdict(&mut self, record: &Record<'_>) -> Verdict {
-        self.parking.verdict(record)
-    }
-
-    /// The slot's position: the stream is past what lies before it.
-    pub(super) fn confirmed(&mut self, lsn: Lsn) {
-        self.parking.confirmed(lsn);
     }
 
     /// The event follows its row.
@@ -211,64 +197,9 @@ impl Letters {
         Ok(())
     }
 
-    /// The next record for the topic of dead letters; it is taken for sent when `send` takes it.
-    pub(super) fn announce_next<E>(&mut self, send: impl FnOnce(&Record<'_>) -> Result<(), E>) -> Result<bool, E> {
-        self.parking.announce_next(send)
-    }
-
-    /// Kafka does not take the record. True: it was one for the topic of dead letters, and its row has to do.
-    pub(super) fn refuses_announcement(&mut self, ticket: Ticket, culprit: &Culprit) -> Result<bool, Error> {
-        self.parking.refuses_announcement(ticket, culprit)
-    }
-
     /// What a dead letter's own way to Kafka ends in, if this is that.
     pub(super) fn end(&self, error: &kafka::Error) -> Option<Error> {
         Culprit::of(error).filter(|culprit| self.parking.ends_at(culprit)).map(Error::Topic)
-    }
-
-    /// Events and aggregates that are parked.
-    pub(super) fn parked(&self) -> (u64, u64) {
-        self.parking.parked()
-    }
-
-    /// How many events became dead letters since the last call, by reason.
-    pub(super) fn take_counts(&mut self) -> HashMap<ReasonClass, u64> {
-        self.parking.take_counts()
-    }
-
-    /// The next record to send again; it is taken for sent when `send` takes it.
-    pub(super) fn send_next<E>(&mut self, send: impl FnOnce(&Record<'_>) -> Result<(), E>) -> Result<bool, E> {
-        self.parking.send_next(send)
-    }
-
-    /// Kafka has the record.
-    pub(super) fn delivered(&mut self, ticket: Ticket) {
-        self.parking.delivered(ticket);
-    }
-
-    /// The first event that has no durable row yet.
-    pub(super) fn unwritten(&self) -> Option<Position> {
-        self.parking.unwritten()
-    }
-
-    /// Replays may begin. Kafka has these of earlier ones.
-    pub(super) fn may_replay(&mut self, replayed: Vec<Replayed>) {
-        self.parking.open(replayed);
-    }
-
-    /// What was sent again, as far as the table does not know of it.
-    pub(super) fn unsettled(&self) -> Vec<Replayed> {
-        self.parking.unsettled()
-    }
-
-    /// Tickets that are done with here.
-    pub(super) fn take_acknowledged(&mut self) -> Vec<Ticket> {
-        self.parking.take_acknowledged()
-    }
-
-    /// Records are under way again, or wait for it.
-    pub(super) fn replays(&self) -> bool {
-        self.parking.replays()
     }
 
     /// Waits until a piece of work on the table has ended, or may be due. Cancel safe.
@@ -290,11 +221,6 @@ impl Letters {
         if let Some(work) = self.parking.next_work(Instant::now()) {
             self.task = Some(self.table.start(work));
         }
-    }
-
-    /// Sends nothing more again: what was not sent stays asked for.
-    pub(super) fn drain(&mut self) {
-        self.parking.drain();
     }
 
     fn worked(&mut self, ended: Result<Done, Failed>) {
