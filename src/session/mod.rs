@@ -20,12 +20,11 @@ use crate::{
     pipeline::{
         self, Change, Limits, Lsn, Output, PgTime, Pipeline, Record,
         feedback::Feedback,
-        outbox::{Outbox, Poison},
+        outbox::Poison,
         resume::{Log, Resume},
     },
     postgres::{
         self, ErrorKind,
-        quote::{ident, qualified},
         replication::{Identity, Replication, StartRequest},
         stream::Stream,
     },
@@ -513,27 +512,10 @@ impl Session<'_> {
     }
 
     fn sampled(&mut self, sample: Sample) -> Result<(), Error> {
+        let unpublished = sample.gap(self.config);
         if let Some(state) = sample.sync_state.filter(|state| state != "async") {
             return Err(Error::SynchronousStandby { state });
         }
-        let unpublished = self.config.outboxes.iter().find_map(|Outbox { name, .. }| {
-            let (publication, table) = (ident(&self.config.publication), qualified(&name.schema, &name.table));
-            if sample.by_partition.contains(name) {
-                Some(format!(
-                    "publication {publication} does not publish outbox {table} through its root: its events are not \
-                     streamed; ALTER PUBLICATION {publication} SET (publish_via_partition_root = true), then send what was \
-                     inserted meanwhile"
-                ))
-            } else if !sample.published.contains(name) {
-                Some(format!(
-                    "inserts of outbox {table} are not in publication {publication}: its events are not streamed; \
-                     ALTER PUBLICATION {publication} ADD TABLE {table}, or SET (publish = 'insert'), then send what was \
-                     inserted meanwhile"
-                ))
-            } else {
-                None
-            }
-        });
         if let Some(gap) = &unpublished {
             tracing::error!("{gap}");
         }

@@ -11,8 +11,16 @@ use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::{
     config::Config,
-    pipeline::{Lsn, outbox::TableName},
-    postgres::{self, ErrorKind, conninfo::ConnInfo, sql},
+    pipeline::{
+        Lsn,
+        outbox::{Outbox, TableName},
+    },
+    postgres::{
+        self, ErrorKind,
+        conninfo::ConnInfo,
+        quote::{ident, qualified},
+        sql,
+    },
 };
 
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -37,6 +45,30 @@ pub(super) struct Sample {
     pub(super) published: Vec<TableName>,
     /// Partitioned outboxes whose rows the publication would give the names of their partitions.
     pub(super) by_partition: Vec<TableName>,
+}
+
+impl Sample {
+    /// The first outbox of which inserts are not streamed, and what mends that.
+    pub(super) fn gap(&self, config: &Config) -> Option<String> {
+        config.outboxes.iter().find_map(|Outbox { name, .. }| {
+            let (publication, table) = (ident(&config.publication), qualified(&name.schema, &name.table));
+            if self.by_partition.contains(name) {
+                Some(format!(
+                    "publication {publication} does not publish outbox {table} through its root: its events are not \
+                     streamed; ALTER PUBLICATION {publication} SET (publish_via_partition_root = true), then send what was \
+                     inserted meanwhile"
+                ))
+            } else if !self.published.contains(name) {
+                Some(format!(
+                    "inserts of outbox {table} are not in publication {publication}: its events are not streamed; \
+                     ALTER PUBLICATION {publication} ADD TABLE {table}, or SET (publish = 'insert'), then send what was \
+                     inserted meanwhile"
+                ))
+            } else {
+                None
+            }
+        })
+    }
 }
 
 /// A task that looks; it ends with its owner.
