@@ -55,9 +55,7 @@ fn cluster() -> MutexGuard<'static, Kafka> {
 fn under_load<'k>(kafka: &'k Kafka, rounds: i32, down: fn(&Broker), choose: impl Fn(&str, i32) -> Vec<&'k Broker>) {
     let databases = [(); 2].map(|()| Postgres::shared(MAIN).database());
     let outboxes = databases.each_ref().map(Outbox::create);
-    let positions = outboxes[1].topic("positions");
-    let deliveries =
-        ["".to_owned(), format!("delivery = 'exactly_once'\nexactly_once.positions_topic = '{positions}'")];
+    let deliveries = [String::new(), outboxes[1].exactly_once()];
     let mut walposts = Vec::new();
     for (outbox, delivery) in outboxes.iter().zip(&deliveries) {
         kafka.create_topic(&outbox.topic("bulk"), PARTITIONS, &[]);

@@ -8,8 +8,7 @@ use crate::support::{
     letters::{ids, insert, letter, letters, with_letters},
     outbox::Outbox,
     postgres::{MAIN, Postgres},
-    records::{Isolation, Record},
-    streamed::{WITHIN, all, halted, quick, streamed},
+    streamed::{WITHIN, all, committed, halted, quick, streamed},
     walpost::Walpost,
 };
 
@@ -28,8 +27,7 @@ fn named(outbox: &Outbox<'_>) -> String {
 }
 
 fn exactly_once(outbox: &Outbox<'_>) -> String {
-    let positions = outbox.topic("positions");
-    format!("{}delivery = 'exactly_once'\nexactly_once.positions_topic = '{positions}'\n", named(outbox))
+    named(outbox) + &outbox.exactly_once()
 }
 
 #[test]
@@ -106,7 +104,7 @@ fn without_a_table_the_topic_alone_keeps_them_and_their_keys_go_on() {
         session.run("COMMIT");
         good.extend((0..20).map(|n| insert(&outbox, "t", &format!("k{n}"), "'2'")));
         streamed(&outbox, &delivery(&outbox), &[]);
-        assert_eq!(ids(&committed(&topic, good.len())), good.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(ids(&committed(&topic, good.len())), good);
         assert_eq!(ids(&committed(&dead, 2)), wrong);
     }
 }
@@ -154,13 +152,7 @@ fn exactly_once_every_dead_letter_is_announced_once_whatever_is_killed() {
         walpost.kill();
     }
     streamed(&outbox, &exactly_once(&outbox), &[]);
-    assert_eq!(ids(&committed(&topic, good.len())), good.iter().map(String::as_str).collect::<Vec<_>>());
-    assert_eq!(ids(&committed(&dead, wrong.len())), wrong.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(ids(&committed(&topic, good.len())), good);
+    assert_eq!(ids(&committed(&dead, wrong.len())), wrong);
     assert_eq!(letters(&outbox).len(), wrong.len());
-}
-
-fn committed(topic: &str, expect: usize) -> Vec<Record> {
-    let mut reader = Kafka::shared().reader(&[topic], Isolation::Committed, WITHIN);
-    reader.until(WITHIN, "all", |records| records.len() >= expect);
-    reader.until_end(WITHIN).to_vec()
 }

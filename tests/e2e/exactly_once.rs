@@ -18,19 +18,12 @@ use crate::support::{
 
 const WITHIN: Duration = Duration::from_secs(120);
 
-/// A configuration of exactly-once delivery, with a positions topic of its own.
 fn configuration(outbox: &Outbox<'_>, kafka: &Kafka, more: &str) -> String {
-    let topic = positions_topic(outbox);
-    let base = format!("delivery = 'exactly_once'\nexactly_once.positions_topic = '{topic}'\n{more}");
-    outbox.configuration(kafka, &base)
-}
-
-fn positions_topic(outbox: &Outbox<'_>) -> String {
-    outbox.topic("positions")
+    outbox.configuration(kafka, &(outbox.exactly_once() + more))
 }
 
 fn last_position(outbox: &Outbox<'_>, kafka: &Kafka) -> Record {
-    let mut reader = kafka.reader(&[&positions_topic(outbox)], Isolation::Committed, WITHIN);
+    let mut reader = kafka.reader(&[&outbox.positions_topic()], Isolation::Committed, WITHIN);
     let records = reader.until(WITHIN, "a position", |records| !records.is_empty());
     records.last().expect("there is one").clone()
 }
@@ -87,7 +80,7 @@ fn a_large_transaction_goes_on_in_its_middle() {
         let position = value["position"].as_str().expect("a text").to_owned();
         u32::from_str_radix(&position[17..], 16).expect("hexadecimal")
     };
-    let positions = positions_topic(&outbox);
+    let positions = outbox.positions_topic();
     let mut reader = kafka.reader(&[&positions], Isolation::Committed, WITHIN);
     reader.until(WITHIN, "some chunks", |records| records.len() >= 5);
     walpost.kill();
@@ -121,7 +114,7 @@ fn an_idle_stream_commits_no_empty_transaction_and_confirms() {
         session.run("INSERT INTO noise SELECT generate_series(1, 1000)");
     }
     outbox.drained(WITHIN);
-    let positions = positions_topic(&outbox);
+    let positions = outbox.positions_topic();
     let mut reader = kafka.reader(&[&positions], Isolation::Committed, WITHIN);
     outbox.writer().one("order", "o-2");
     let records = reader.until(WITHIN, "the second position", |records| records.len() >= 2);
@@ -216,7 +209,7 @@ fn a_position_that_is_not_of_this_log_is_an_error_by_name() {
         entry["position"] = position.into();
         entry["event_id"] = event_id.into();
         let producer: BaseProducer = kafka.client().create().expect("valid");
-        let (topic, value) = (positions_topic(&outbox), entry.to_string());
+        let (topic, value) = (outbox.positions_topic(), entry.to_string());
         let record = BaseRecord::to(&topic).key(stored.key.as_deref().expect("a key")).payload(&value);
         producer.send(record).map_err(|(error, _)| error).expect("the queue is empty");
         producer.flush(WITHIN).expect("the broker is up");
@@ -283,7 +276,7 @@ fn missing_rights_of_a_transaction_are_named_and_waited_for() {
     says("WRITE and DESCRIBE on transactional id walpost-");
     let id = ["--transactional-id", "walpost-", "--resource-pattern-type", "prefixed"];
     kafka.allow("walpost", &[&["--operation", "Write", "--operation", "Describe"], &id[..]].concat());
-    let positions = positions_topic(&outbox);
+    let positions = outbox.positions_topic();
     says(&format!("READ and WRITE on topic {positions} (and CREATE, where walpost is to make it)"));
     for operation in ["Create", "Write", "Read"] {
         kafka.allow("walpost", &["--operation", operation, "--topic", &positions]);

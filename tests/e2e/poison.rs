@@ -5,11 +5,11 @@ use std::{collections::BTreeSet, time::Duration};
 use crate::support::{
     eventually,
     kafka::Kafka,
-    letters::{command, ids, insert, letter, letters, with_letters},
-    outbox::{Bulk, Outbox},
+    letters::{command, ids, insert, letter, letters, refused_again, replayed, with_letters},
+    outbox::Bulk,
     postgres::{MAIN, Postgres},
     records::{Isolation, Record},
-    streamed::{WITHIN, all, halted, quick, streamed},
+    streamed::{WITHIN, all, committed, halted, quick, streamed},
     verify::{all_arrived, verify},
     walpost::Walpost,
 };
@@ -45,9 +45,7 @@ fn one_oversize_event_is_parked_and_its_neighbours_are_delivered() {
         kafka.set_topic_config(&topic, &[("max.message.bytes", "400000")]);
         let walpost = Walpost::start(&quick(&outbox, &more));
         command(&outbox, &["replay", "--id", &behind]);
-        eventually(WITHIN, "the replay is settled", || {
-            letters(&outbox).iter().all(|[state, ..]| state == "replayed").then_some(())
-        });
+        replayed(&outbox);
         let live = insert(&outbox, "t", "culprit", "'4'");
         outbox.drained(WITHIN);
         let records = all(&[&topic]);
@@ -173,15 +171,12 @@ fn unroutable_rows_become_dead_letters_and_hold_nothing_else_up() {
 /// For Kafka `.` and `_` are one character when it compares the names of topics.
 #[test]
 fn a_topic_that_kafka_does_not_create_holds_nothing_else_up() {
-    for delivery in ["at_least_once", "exactly_once"] {
+    for exactly_once in [false, true] {
         let database = Postgres::shared(MAIN).database();
         let outbox = with_letters(&database);
-        let (kafka, taken, refused, other) =
-            (Kafka::shared(), outbox.topic("x.y"), outbox.topic("x_y"), outbox.topic("other"));
-        let more = format!(
-            "topics.create = true\ndelivery = '{delivery}'\nexactly_once.positions_topic = '{}'\n",
-            outbox.topic("positions")
-        );
+        let [taken, refused, other] = ["x.y", "x_y", "other"].map(|name| outbox.topic(name));
+        let delivery = if exactly_once { outbox.exactly_once() } else { String::new() };
+        let more = format!("topics.create = true\n{delivery}");
         let mut sent = vec![insert(&outbox, "x.y", "a", "'1'")];
         let culprit = insert(&outbox, "x_y", "a", "'2'");
         let behind = insert(&outbox, "x_y", "a", "'3'");
@@ -196,12 +191,8 @@ fn a_topic_that_kafka_does_not_create_holds_nothing_else_up() {
 
         let walpost = Walpost::start(&quick(&outbox, &more));
         outbox.drained(WITHIN);
-        let committed = |topic: &str, count: usize| {
-            let mut reader = kafka.reader(&[topic], Isolation::Committed, WITHIN);
-            let records = reader.until(WITHIN, "all", |records| records.len() >= count);
-            ids(records).into_iter().map(str::to_owned).collect::<Vec<_>>()
-        };
-        assert_eq!((committed(&taken, 3), committed(&other, 1)), (sent, vec![last]));
+        assert_eq!(ids(&committed(&taken, 3)), sent);
+        assert_eq!(ids(&committed(&other, 1)), [&last]);
         let expected = [
             letter("parked", "invalid_topic", &culprit),
             letter("parked", "parked", &behind),
@@ -211,17 +202,12 @@ fn a_topic_that_kafka_does_not_create_holds_nothing_else_up() {
 
         // Refused once more; and taken when its name is free.
         command(&outbox, &["replay", "--id", &culprit]);
-        eventually(WITHIN, "it was tried again", || {
-            let tried = "SELECT count(*) FROM walpost.dead_letter WHERE attempts = 2 AND replay_requested_at IS NULL";
-            (database.session().get::<u64>(tried) == 1).then_some(())
-        });
+        refused_again(&outbox, 1);
         assert_eq!(letters(&outbox), expected);
-        kafka.delete_topic(&taken);
+        Kafka::shared().delete_topic(&taken);
         command(&outbox, &["replay", "--all"]);
-        eventually(WITHIN, "the replay is settled", || {
-            letters(&outbox).iter().all(|[state, ..]| state == "replayed").then_some(())
-        });
-        assert_eq!(committed(&refused, 3), [culprit, behind, keyless]);
+        replayed(&outbox);
+        assert_eq!(ids(&committed(&refused, 3)), [culprit, behind, keyless]);
         assert_eq!(walpost.terminate(WITHIN), 0);
     }
 }
@@ -265,11 +251,7 @@ fn a_replay_that_is_refused_again_waits_again_with_its_new_reason() {
     let walpost = Walpost::start(&quick(&outbox, ""));
     outbox.drained(WITHIN);
     command(&outbox, &["replay", "--all"]);
-    let session = database.session();
-    eventually(WITHIN, "both were tried again", || {
-        let tried = "SELECT count(*) FROM walpost.dead_letter WHERE attempts = 2 AND replay_requested_at IS NULL";
-        (session.get::<u64>(tried) == 2).then_some(())
-    });
+    refused_again(&outbox, 2);
     assert_eq!(letters(&outbox), [&by_topic, &by_client].map(|id| letter("parked", "too_large", id)));
     let free = insert(&outbox, "t", "c", "'1'");
     outbox.drained(WITHIN);
@@ -351,7 +333,7 @@ fn exactly_once_parks_and_replays_too() {
     let outbox = with_letters(&database);
     let (kafka, topic) = (Kafka::shared(), outbox.topic("t"));
     kafka.create_topic(&topic, 1, &[("max.message.bytes", "100000")]);
-    let more = exactly_once(&outbox);
+    let more = outbox.exactly_once();
     let small = |n: u32| insert(&outbox, "t", &format!("k{}", n % 7), "'1'");
     let mut sent: Vec<String> = (0..10).map(small).collect();
     let culprit = insert(&outbox, "t", "culprit", "to_jsonb(repeat('x', 200000))");
@@ -363,27 +345,11 @@ fn exactly_once_parks_and_replays_too() {
     assert_eq!(letters(&outbox), parked);
     kafka.set_topic_config(&topic, &[("max.message.bytes", "400000")]);
     command(&outbox, &["replay", "--all"]);
-    eventually(WITHIN, "the replay is settled", || {
-        letters(&outbox).iter().all(|[state, ..]| state == "replayed").then_some(())
-    });
+    replayed(&outbox);
     sent.extend([culprit, behind, insert(&outbox, "t", "culprit", "'3'")]);
     outbox.drained(WITHIN);
-    let mut reader = kafka.reader(&[&topic], Isolation::Committed, WITHIN);
-    let records = reader.until(WITHIN, "all", |records| records.len() >= sent.len());
-    assert_eq!(ids(records), sent.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(ids(&committed(&topic, sent.len())), sent);
     assert_eq!(walpost.terminate(WITHIN), 0);
-}
-
-/// A configuration of exactly-once delivery with a positions topic of its own.
-fn exactly_once(outbox: &Outbox<'_>) -> String {
-    format!("delivery = 'exactly_once'\nexactly_once.positions_topic = '{}'\n", outbox.topic("positions"))
-}
-
-fn committed(outbox: &Outbox<'_>, aggregate_type: &str, expect: usize) -> Vec<Record> {
-    let topic = outbox.topic(aggregate_type);
-    let mut reader = Kafka::shared().reader(&[&topic], Isolation::Committed, WITHIN);
-    reader.until(WITHIN, "all", |records| records.len() >= expect);
-    reader.until_end(WITHIN).to_vec()
 }
 
 #[test]
@@ -393,7 +359,7 @@ fn exactly_once_passes_over_no_event_whose_row_is_not_durable() {
     let kafka = Kafka::shared();
     kafka.create_topic(&outbox.topic("t"), 1, &[]);
     kafka.create_topic(&outbox.topic("u"), 1, &[]);
-    let more = exactly_once(&outbox);
+    let more = outbox.exactly_once();
     let parked: String = database.session().get(
         "INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type, payload, headers)
          VALUES ('t', 'k', 'e', '1', '[]') RETURNING id",
@@ -413,7 +379,7 @@ fn exactly_once_passes_over_no_event_whose_row_is_not_durable() {
     let walpost = Walpost::start(&quick(&outbox, &more));
     outbox.drained(WITHIN);
     assert_eq!(letters(&outbox), [letter("parked", "unroutable", &parked), letter("parked", "parked", &behind)]);
-    assert_eq!(ids(&committed(&outbox, "u", 1)), [&other]);
+    assert_eq!(ids(&committed(&outbox.topic("u"), 1)), [&other]);
     assert_eq!(walpost.terminate(WITHIN), 0);
 }
 
@@ -423,7 +389,7 @@ fn exactly_once_sends_a_replayed_event_once_though_the_table_never_heard_of_it()
     let outbox = with_letters(&database);
     let (kafka, topic) = (Kafka::shared(), outbox.topic("t"));
     kafka.create_topic(&topic, 1, &[("max.message.bytes", "100000")]);
-    let more = exactly_once(&outbox);
+    let more = outbox.exactly_once();
     let culprit = insert(&outbox, "t", "k", "to_jsonb(repeat('x', 200000))");
     let behind = insert(&outbox, "t", "k", "'2'");
     let walpost = Walpost::start(&quick(&outbox, &more));
@@ -433,17 +399,15 @@ fn exactly_once_sends_a_replayed_event_once_though_the_table_never_heard_of_it()
     command(&outbox, &["replay", "--all"]);
     let blocker = database.session();
     blocker.run("BEGIN; SELECT FROM walpost.dead_letter FOR UPDATE");
-    assert_eq!(ids(&committed(&outbox, "t", 2)), [&culprit, &behind]);
+    assert_eq!(ids(&committed(&topic, 2)), [&culprit, &behind]);
     walpost.kill();
     blocker.run("ROLLBACK");
     assert!(letters(&outbox).iter().all(|[state, ..]| state == "parked"), "{:?}", letters(&outbox));
 
     let walpost = Walpost::start(&quick(&outbox, &more));
-    eventually(WITHIN, "the replay is settled", || {
-        letters(&outbox).iter().all(|[state, ..]| state == "replayed").then_some(())
-    });
+    replayed(&outbox);
     let live = insert(&outbox, "t", "k", "'3'");
     outbox.drained(WITHIN);
-    assert_eq!(ids(&committed(&outbox, "t", 3)), [&culprit, &behind, &live]);
+    assert_eq!(ids(&committed(&topic, 3)), [&culprit, &behind, &live]);
     assert_eq!(walpost.terminate(WITHIN), 0);
 }

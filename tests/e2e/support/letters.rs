@@ -1,6 +1,6 @@
 //! Dead letters as stories see them: in the table, and by the command.
 
-use super::{outbox::Outbox, postgres::Database, records::Record, walpost::walpost};
+use super::{eventually, outbox::Outbox, postgres::Database, records::Record, streamed::WITHIN, walpost::walpost};
 
 /// An outbox with a table of dead letters beside it.
 pub fn with_letters<'a>(database: &'a Database<'a>) -> Outbox<'a> {
@@ -31,6 +31,22 @@ pub fn letters(outbox: &Outbox<'_>) -> Vec<[String; 3]> {
 /// What [`letters`] gives of one.
 pub fn letter(state: &str, class: &str, id: &str) -> [String; 3] {
     [state, class, id].map(str::to_owned)
+}
+
+/// Waits until every letter was sent again, and is settled.
+pub fn replayed(outbox: &Outbox<'_>) {
+    eventually(WITHIN, "the replay is settled", || {
+        letters(outbox).iter().all(|[state, ..]| state == "replayed").then_some(())
+    });
+}
+
+/// Waits until so many letters were sent again, and refused again.
+pub fn refused_again(outbox: &Outbox<'_>, count: u64) {
+    let session = outbox.database.session();
+    eventually(WITHIN, "they were tried again", || {
+        let tried = "SELECT count(*) FROM walpost.dead_letter WHERE attempts = 2 AND replay_requested_at IS NULL";
+        (session.get::<u64>(tried) == count).then_some(())
+    });
 }
 
 /// Runs `walpost dead-letter` for the outbox's slot.

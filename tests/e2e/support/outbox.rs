@@ -70,6 +70,15 @@ impl<'a> Outbox<'a> {
         table.to_string()
     }
 
+    /// The part of a configuration that makes delivery exactly once, with a positions topic of its own.
+    pub fn exactly_once(&self) -> String {
+        format!("delivery = 'exactly_once'\nexactly_once.positions_topic = '{}'\n", self.positions_topic())
+    }
+
+    pub fn positions_topic(&self) -> String {
+        self.topic("positions")
+    }
+
     /// A connection that writes events.
     pub fn writer(&self) -> Writer<'_> {
         Writer {

@@ -43,6 +43,13 @@ pub fn all(topics: &[&str]) -> Vec<Record> {
     records
 }
 
+/// All that a consumer of committed records sees in a topic of the shared broker, once there are `expect` of them.
+pub fn committed(topic: &str, expect: usize) -> Vec<Record> {
+    let mut reader = Kafka::shared().reader(&[topic], Isolation::Committed, WITHIN);
+    reader.until(WITHIN, "all", |records| records.len() >= expect);
+    reader.until_end(WITHIN).to_vec()
+}
+
 /// Runs until walpost halts by itself, with exit code 1, and lets go of the slot; gives what it printed.
 pub fn halted(outbox: &Outbox<'_>, more: &str) -> String {
     let walpost = Walpost::start(&quick(outbox, more));
