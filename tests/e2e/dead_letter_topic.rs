@@ -76,8 +76,7 @@ fn what_the_topic_does_not_take_is_in_the_table_alone() {
         let large = insert(&outbox, "t", "k", LARGE);
         let good = insert(&outbox, "t", "g", "'2'");
         let unroutable = insert(&outbox, "no topic", "o", "'3'");
-        let records = streamed(&outbox, &delivery(&outbox), &[]);
-        assert!(records.is_empty());
+        streamed(&outbox, &delivery(&outbox), &[]);
         assert_eq!(ids(&committed(&topic, 1)), [&good]);
         assert_eq!(letters(&outbox)[0], letter("parked", "too_large", &large));
         assert_eq!(ids(&committed(&dead, 1)), [&unroutable]);
