@@ -19,8 +19,9 @@ use walpost::{
 
 use crate::support::{
     eventually,
+    letters::dead_letter,
     postgres::{Database, MAIN, Mode, Postgres, VERSIONS},
-    walpost::{Finished, walpost},
+    walpost::walpost,
 };
 
 const WITHIN: Duration = Duration::from_secs(60);
@@ -418,13 +419,6 @@ fn each_role_may_do_its_part_and_no_more() {
     assert_eq!(database.session().value("select to_regnamespace('walpost')::text"), None);
     drop(database);
     server.stop(Mode::Fast, WITHIN);
-}
-
-/// `walpost dead-letter` on this database.
-fn dead_letter(database: &Database<'_>, arguments: &[&str]) -> Finished {
-    let url = database.url();
-    let (command, more) = arguments.split_first().expect("a command at least");
-    walpost(&[&["dead-letter", command, "--database-url", &url, "--slot", &database.name], more].concat())
 }
 
 /// The answer to `--json`, a value a line.

@@ -1,6 +1,13 @@
 //! Dead letters as stories see them: in the table, and by the command.
 
-use super::{eventually, outbox::Outbox, postgres::Database, records::Record, streamed::WITHIN, walpost::walpost};
+use super::{
+    eventually,
+    outbox::Outbox,
+    postgres::Database,
+    records::Record,
+    streamed::WITHIN,
+    walpost::{Finished, walpost},
+};
 
 /// An outbox with a table of dead letters beside it.
 pub fn with_letters<'a>(database: &'a Database<'a>) -> Outbox<'a> {
@@ -49,12 +56,16 @@ pub fn refused_again(outbox: &Outbox<'_>, count: u64) {
     });
 }
 
-/// Runs `walpost dead-letter` for the outbox's slot.
+/// Runs `walpost dead-letter` on a database, for the slot that has its name.
+pub fn dead_letter(database: &Database<'_>, arguments: &[&str]) -> Finished {
+    let (command, more) = arguments.split_first().expect("a command at least");
+    let url = database.url();
+    walpost(&[&["dead-letter", command, "--database-url", &url, "--slot", &database.name], more].concat())
+}
+
+/// The same for an outbox's slot; it succeeds.
 pub fn command(outbox: &Outbox<'_>, arguments: &[&str]) {
-    let (command, more) = arguments.split_first().expect("a command");
-    let url = outbox.database.url();
-    let finished =
-        walpost(&[&["dead-letter", command, "--database-url", &url, "--slot", outbox.slot()], more].concat());
+    let finished = dead_letter(outbox.database, arguments);
     assert_eq!(finished.code, 0, "{finished:?}");
 }
 
