@@ -59,6 +59,11 @@ impl Position {
     /// Length of the text form in bytes.
     pub const TEXT_LEN: usize = 25;
 
+    /// The first event of the transaction whose commit record starts here.
+    pub fn first_of(commit_lsn: Lsn) -> Position {
+        Position { commit_lsn, ordinal: 0 }
+    }
+
     /// The text form, without allocating.
     pub fn text(self) -> [u8; Position::TEXT_LEN] {
         let mut text = [b'-'; Position::TEXT_LEN];

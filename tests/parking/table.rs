@@ -93,9 +93,8 @@ impl Table {
     }
 
     fn refuse(&mut self, culprit: &Culprit, limit: usize) {
-        let is_it = |row: &&Stored| {
-            row.letter.position.to_string() == culprit.position && row.letter.topic.as_ref() == Some(&culprit.topic)
-        };
+        let is_it =
+            |row: &&Stored| row.letter.topic.as_ref().is_some_and(|topic| culprit.is_at(row.letter.position, topic));
         let next = self.next(limit);
         let Some(refused) = next.iter().find(is_it) else { return };
         let key = refused.letter.park_key;
@@ -140,7 +139,7 @@ impl Table {
     }
 
     pub(crate) fn known(&self, from: Lsn) -> Known {
-        let again = self.rows.iter().filter(|row| row.letter.position >= Position { commit_lsn: from, ordinal: 0 });
+        let again = self.rows.iter().filter(|row| row.letter.position >= Position::first_of(from));
         let known = |row: &Row| {
             let letter = KnownLetter { state: row.state, class: row.letter.class, reason: row.letter.reason.clone() };
             (row.letter.position, row.letter.event_id.clone(), letter)

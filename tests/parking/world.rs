@@ -644,8 +644,7 @@ impl World {
             _ => self.table.parked(),
         };
         let mut culprits = std::mem::take(&mut self.session.culprits);
-        let is_ahead = |culprit: &Culprit| culprit.position >= Position { commit_lsn: from, ordinal: 0 }.to_string();
-        culprits.retain(is_ahead);
+        culprits.retain(|culprit| culprit.is_ahead_of(from));
         culprits.extend(refused);
         let mut parking = Parking::new(self.rules.clone(), known, parked, culprits.clone(), self.now);
         parking.open(match self.sabotage {

@@ -117,7 +117,7 @@ impl Store {
              from {} where system_identifier = $1 and slot = $2 and position >= $3",
             self.table
         );
-        let first = Position { commit_lsn: from, ordinal: 0 }.to_string();
+        let first = Position::first_of(from).to_string();
         let rows = self.client.query(&statement, &[&self.system_identifier, &self.slot, &first]).await?;
         let mut letters: BTreeMap<Position, Vec<(String, KnownLetter)>> = BTreeMap::new();
         for row in &rows {

@@ -69,11 +69,12 @@ impl Culprit {
     }
 
     /// The stream has not confirmed it, and meets it again.
-    pub(crate) fn is_ahead_of(&self, confirmed: Lsn) -> bool {
-        self.position >= Position { commit_lsn: confirmed, ordinal: 0 }.to_string()
+    pub fn is_ahead_of(&self, confirmed: Lsn) -> bool {
+        self.position >= Position::first_of(confirmed).to_string()
     }
 
-    pub(super) fn is_at(&self, position: Position, topic: &str) -> bool {
+    /// Whether this is the record of this position for this topic.
+    pub fn is_at(&self, position: Position, topic: &str) -> bool {
         position.text() == *self.position.as_bytes() && topic == self.topic
     }
 }

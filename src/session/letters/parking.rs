@@ -235,7 +235,7 @@ impl Parking {
     /// The slot's position. What lies before it is not met any more, even if it was passed over.
     pub fn confirmed(&mut self, lsn: Lsn) {
         if !self.known.is_empty() {
-            self.known.forget_before(Position { commit_lsn: lsn, ordinal: 0 });
+            self.known.forget_before(Position::first_of(lsn));
         }
     }
 
