@@ -6,7 +6,9 @@
 //! that cannot be worked on is tried again while the stream waits.
 
 mod letter;
+mod parked;
 pub mod parking;
+mod replay;
 
 use std::{
     collections::HashMap,

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::{Culprit, Error};
+use super::{Culprit, Error, parked::Parked, replay::Replay};
 use crate::{
     pipeline::{Lsn, Position, Record, Ticket, outbox::Poison},
     postgres::dead_letter::{DeadLetter, Known, KnownLetter, ParkKey, ReasonClass, Replayed, Stored},
@@ -111,56 +111,6 @@ pub struct Parking {
     works: bool,
 }
 
-/// Events parked under each key.
-struct Parked {
-    keys: HashMap<ParkKey, u64>,
-    events: u64,
-}
-
-impl Parked {
-    fn new(keys: HashMap<ParkKey, u64>) -> Parked {
-        let events = keys.values().sum();
-        Parked { keys, events }
-    }
-
-    fn add(&mut self, key: ParkKey) {
-        *self.keys.entry(key).or_default() += 1;
-        self.events += 1;
-    }
-
-    fn count(&self, key: &ParkKey) -> u64 {
-        self.keys.get(key).copied().unwrap_or_default()
-    }
-
-    /// One of the key is settled. Whether that was the last is the table's to say.
-    fn settle(&mut self, key: &ParkKey) {
-        if let Some(count) = self.keys.get_mut(key).filter(|count| **count > 0) {
-            *count -= 1;
-            self.events -= 1;
-        }
-    }
-
-    fn remove(&mut self, key: &ParkKey) {
-        self.events -= self.keys.remove(key).unwrap_or_default();
-    }
-}
-
-/// What was asked for again.
-#[derive(Default)]
-struct Replay {
-    unsent: VecDeque<Stored>,
-    /// Under way, by ticket.
-    sent: HashMap<Ticket, Sent>,
-    acknowledged: Vec<Sent>,
-    next: u64,
-}
-
-struct Sent {
-    replayed: Replayed,
-    /// None: not known, or it was dead alone.
-    park_key: Option<ParkKey>,
-}
-
 impl Parking {
     /// `known` and `parked` are what the table has, `culprits` are what ended sessions before.
     pub fn new(
@@ -197,7 +147,7 @@ impl Parking {
     /// Nothing may be stepped now: poison is not durable or not announced yet, or an aggregate is being handed over.
     pub fn holds(&self) -> bool {
         let announces = !self.unannounced.is_empty() || !self.rules.table && !self.announced.is_empty();
-        self.holds || announces || self.closing || self.hands_over()
+        self.holds || announces || self.closing || self.replay.hands_over()
     }
 
     pub fn verdict(&mut self, record: &Record<'_>) -> Verdict {
@@ -217,11 +167,11 @@ impl Parking {
 
     /// The key by which it waits, if an earlier event of its aggregate is parked.
     fn parked_by(&self, record: &Record<'_>) -> Option<ParkKey> {
-        let key = record.key.filter(|_| !self.parked.keys.is_empty())?;
+        let key = record.key.filter(|_| self.parked.keys() > 0)?;
         let own = ParkKey::of_record(record.topic, key);
         let aggregate_type = record.headers.get("aggregate_type");
         let of_aggregate = || ParkKey::of_aggregate(&record.table.to_string(), aggregate_type, key);
-        let is_parked = self.parked.keys.contains_key(&own) || self.parked.keys.contains_key(&of_aggregate());
+        let is_parked = self.parked.has(&own) || self.parked.has(&of_aggregate());
         is_parked.then_some(own)
     }
 
@@ -289,7 +239,7 @@ impl Parking {
 
     /// Events and aggregates that are parked.
     pub fn parked(&self) -> (u64, u64) {
-        (self.parked.events, self.parked.keys.len() as u64)
+        (self.parked.events(), self.parked.keys() as u64)
     }
 
     /// How many events became dead letters since the last call, by reason.
@@ -301,7 +251,7 @@ impl Parking {
         *self.counts.entry(letter.class).or_default() += 1;
         if let Some(key) = letter.park_key {
             self.parked.add(key);
-            let (aggregates, events) = (self.parked.keys.len(), self.parked.events as usize);
+            let (aggregates, events) = (self.parked.keys(), self.parked.events() as usize);
             let full = |what, count, key| Err(Error::Full { what, count, key });
             if aggregates > self.rules.aggregates_max {
                 return full("aggregates", aggregates, "park_max_aggregates");
@@ -338,7 +288,7 @@ impl Parking {
     /// Kafka has a record of the stream, or for the topic of dead letters, or a replayed one.
     pub fn delivered(&mut self, ticket: Ticket) {
         if !ticket.is_of_stream() {
-            self.replayed(ticket);
+            self.replay.delivered(ticket);
         } else if !self.announced.is_empty() {
             self.announced.remove(&ticket);
         }
@@ -366,17 +316,17 @@ impl Parking {
 
     /// The next record to send again; it is taken for sent when `send` takes it.
     pub fn send_next<E>(&mut self, send: impl FnOnce(&Record<'_>) -> Result<(), E>) -> Result<bool, E> {
-        let Some(row) = self.replay.unsent.pop_front() else { return Ok(false) };
-        let ticket = Ticket(Ticket::OTHERS.0 + self.replay.next);
-        self.replay.next += 1;
-        self.replay.sent.insert(ticket, Sent { replayed: row.replayed(), park_key: row.letter.park_key });
-        row.letter.replay(ticket, send)?;
-        Ok(true)
+        self.replay.send_next(send)
     }
 
-    fn replayed(&mut self, ticket: Ticket) {
-        let sent = self.replay.sent.remove(&ticket).expect("the record was sent, and is acknowledged once");
-        self.replay.acknowledged.push(sent);
+    /// What was sent again and is not settled.
+    pub fn unsettled(&self) -> Vec<Replayed> {
+        self.replay.unsettled()
+    }
+
+    /// Records are under way again, or wait for it.
+    pub fn replays(&self) -> bool {
+        self.replay.is_under_way()
     }
 
     /// The first event that has no durable row yet.
@@ -387,14 +337,7 @@ impl Parking {
     /// Replays may begin: Kafka has these of earlier ones, whether the table knows of it or not.
     pub fn open(&mut self, replayed: Vec<Replayed>) {
         self.opened = true;
-        let known = replayed.into_iter().map(|replayed| Sent { replayed, park_key: None });
-        self.replay.acknowledged.extend(known);
-    }
-
-    /// What was sent again and is not settled.
-    pub fn unsettled(&self) -> Vec<Replayed> {
-        let Replay { sent, acknowledged, .. } = &self.replay;
-        sent.values().chain(acknowledged).map(|sent| sent.replayed).collect()
+        self.replay.found(replayed);
     }
 
     /// Tickets that are done with here.
@@ -402,20 +345,9 @@ impl Parking {
         std::mem::take(&mut self.acknowledged)
     }
 
-    /// Records are under way again, or wait for it.
-    pub fn replays(&self) -> bool {
-        !self.replay.unsent.is_empty() || !self.replay.sent.is_empty() || !self.replay.acknowledged.is_empty()
-    }
-
-    /// All that was sent again is acknowledged, and not settled yet.
-    fn hands_over(&self) -> bool {
-        let Replay { unsent, sent, acknowledged, .. } = &self.replay;
-        unsent.is_empty() && sent.is_empty() && !acknowledged.is_empty()
-    }
-
     /// Sends nothing more again: what was not sent stays asked for.
     pub fn drain(&mut self) {
-        self.replay.unsent.clear();
+        self.replay.stop();
         (self.closing, self.draining) = (false, true);
     }
 
@@ -440,8 +372,8 @@ impl Parking {
         } else if !self.unwritten.is_empty() {
             self.writing = self.unwritten();
             Work::Write(std::mem::take(&mut self.unwritten))
-        } else if self.hands_over() {
-            Work::Settle(self.replay.acknowledged.iter().map(|sent| sent.replayed).collect())
+        } else if self.replay.hands_over() {
+            Work::Settle(self.replay.unsettled())
         } else {
             return None;
         };
@@ -455,7 +387,7 @@ impl Parking {
     fn may_look(&self) -> bool {
         let is_later = |letter: &DeadLetter| Some(letter.position) > self.known_last;
         let has_caught_up = self.known.is_empty() && self.unwritten.first().is_none_or(|(_, letter)| is_later(letter));
-        has_caught_up && self.opened && !self.replays() && !self.draining
+        has_caught_up && self.opened && !self.replay.is_under_way() && !self.draining
     }
 
     pub fn done(&mut self, done: Done, now: Instant) {
@@ -472,7 +404,7 @@ impl Parking {
                 self.holds &= !self.unwritten.is_empty();
             }
             Done::Settled { keys, .. } => {
-                let settled: Vec<_> = self.replay.acknowledged.drain(..).filter_map(|sent| sent.park_key).collect();
+                let settled = self.replay.settled();
                 settled.iter().for_each(|key| self.parked.settle(key));
                 // What has no row yet is parked as well.
                 let is_unwritten = |key| self.unwritten.iter().any(|(_, letter)| letter.park_key == Some(key));
@@ -490,8 +422,8 @@ impl Parking {
                 if self.draining {
                     return;
                 }
-                self.replay.unsent.extend(requested.into_iter().filter(|row| row.letter.topic.is_some()));
-                self.closing &= self.replays();
+                self.replay.request(requested);
+                self.closing &= self.replay.is_under_way();
             }
         }
     }
