@@ -55,7 +55,7 @@ pub struct Config {
     /// The outbox tables, at least one.
     pub outboxes: Vec<Outbox>,
     /// What becomes of an event that can never be delivered; none: parked where the table of dead letters is there, else
-    /// the stream halts.
+    /// sent to `dead_letter_topic`, and without that too the stream halts.
     pub on_poison: Option<OnPoison>,
     /// Where such events go beside the table, or in its place where there is none.
     pub dead_letter_topic: Option<String>,
