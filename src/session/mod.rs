@@ -565,8 +565,8 @@ impl Session<'_> {
                 error = end.into();
             }
         }
-        // The culprit keeps its place in flight, unless the stream itself is at fault.
-        let culprits = match &error {
+        // What is not waited for: the culprit keeps its place in flight, unless the stream itself is at fault.
+        let left = match &error {
             Error::Poison { .. } | Error::Culprit => 1,
             // Another session delivers what precedes it.
             Error::Kafka(kafka::Error::Rejected { producer_ended: true, .. }) => usize::MAX,
@@ -591,7 +591,7 @@ impl Session<'_> {
             Mode::Draining { until } | Mode::Detaching { until } => until,
         };
         let mut attached = true;
-        while self.pipeline.ledger().outstanding() > culprits && Instant::now() < until {
+        while self.pipeline.ledger().outstanding() > left && Instant::now() < until {
             if self.cut_at(Cut::Now).is_err() {
                 break;
             }

@@ -50,7 +50,7 @@ impl Store {
     }
 
     /// The table exists, and this role may do with it what a stream needs.
-    pub async fn exists(&self) -> Result<bool, Error> {
+    pub async fn is_usable(&self) -> Result<bool, Error> {
         let access = Access::read(&self.client, &self.schema).await?;
         Ok(access.is_some_and(|access| access.select && access.write))
     }

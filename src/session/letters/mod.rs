@@ -145,21 +145,21 @@ impl Letters {
             schema: names::home(config).to_owned(),
         };
         let store = table.connect().await?;
-        let exists = store.exists().await?;
+        let usable = store.is_usable().await?;
         match (config.on_poison, &config.dead_letter_topic) {
-            _ if exists => {}
+            _ if usable => {}
             (None, None) => return Ok(None),
             (None | Some(OnPoison::DeadLetter), Some(_)) => {}
             (Some(_), _) => return Err(Error::NoTable { table: format!("{}.dead_letter", table.schema) }),
         }
         let rules = Rules {
-            table: exists,
+            table: usable,
             topic: config.dead_letter_topic.clone(),
-            parks: exists && config.on_poison != Some(OnPoison::DeadLetter),
+            parks: usable && config.on_poison != Some(OnPoison::DeadLetter),
             aggregates_max: config.park_max_aggregates,
             events_max: config.park_max_events,
         };
-        let (known, parked) = match exists {
+        let (known, parked) = match usable {
             true => (store.known(from).await?, store.parked().await?),
             false => ([].into_iter().collect(), HashMap::new()),
         };
