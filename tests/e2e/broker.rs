@@ -179,7 +179,8 @@ fn a_topic_of_dead_letters_that_does_not_exist_ends_the_stream() {
     let kafka = disturbed();
     let unroutable = insert(&outbox, "no topic", "k", "'1'");
     let dead = outbox.topic("dead");
-    let more = format!("dead_letter_topic = '{dead}'\nroute.unknown_topic_timeout = '2s'");
+    let patience = "route.unknown_topic_timeout = '2s'";
+    let more = format!("dead_letter_topic = '{dead}'\n{patience}");
     let walpost = Walpost::start(&outbox.configuration(&kafka, &more));
     assert_eq!(walpost.wait_exit(WITHIN), 1);
     let log = walpost.log();
@@ -187,6 +188,12 @@ fn a_topic_of_dead_letters_that_does_not_exist_ends_the_stream() {
         log.contains(&format!("topic {dead}, where it is to go, does not take it (kafka has had no topic")),
         "{log}"
     );
+    // Nor one that cannot be made.
+    let wide = format!("dead_letter_topic = '{dead}'\ntopics.create = true\ntopics.replication = 9\n{patience}");
+    let walpost = Walpost::start(&outbox.configuration(&kafka, &wide));
+    assert_eq!(walpost.wait_exit(WITHIN), 1);
+    let said = format!("topic {dead}, where it is to go, does not take it (kafka does not create topic {dead}");
+    assert!(walpost.log().contains(&said), "{}", walpost.log());
     // It has its row already, and is announced when the topic is there.
     assert_eq!(letters(&outbox), [letter("parked", "invalid_topic", &unroutable)]);
     kafka.create_topic(&dead, 1, &[]);

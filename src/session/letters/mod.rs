@@ -45,6 +45,8 @@ pub struct Culprit {
     pub topic: String,
     pub class: ReasonClass,
     pub reason: String,
+    /// No event would have arrived there.
+    pub is_of_topic: bool,
 }
 
 impl Culprit {
@@ -67,7 +69,8 @@ impl Culprit {
             }
             _ => return None,
         };
-        Some(Culprit { position: event.position.clone(), topic: event.topic.clone(), class, reason })
+        let is_of_topic = !matches!(error, kafka::Error::Rejected { .. });
+        Some(Culprit { position: event.position.clone(), topic: event.topic.clone(), class, reason, is_of_topic })
     }
 
     /// The stream has not confirmed it, and meets it again.

@@ -275,7 +275,8 @@ impl Parking {
     pub fn announce_next<E>(&mut self, send: impl FnOnce(&Record<'_>) -> Result<(), E>) -> Result<bool, E> {
         let Some((ticket, letter)) = self.unannounced.pop_front() else { return Ok(false) };
         let topic = self.rules.topic.as_deref().expect("what is announced has a topic to go to");
-        if let Some(culprit) = self.culprits.iter().find(|culprit| culprit.is_at(letter.position, topic)) {
+        let mut refused = self.culprits.iter().filter(|_| self.rules.table);
+        if let Some(culprit) = refused.find(|culprit| culprit.is_at(letter.position, topic)) {
             keep_to_the_table(culprit);
             self.acknowledged.push(ticket);
             return Ok(true);
@@ -307,11 +308,11 @@ impl Parking {
         Ok(refuses)
     }
 
-    /// Whether this is about a letter that is under way to the topic, and has no row to fall back on.
+    /// Whether this is about a letter that is under way to the topic, and its row is nothing to fall back on.
     pub fn ends_at(&self, culprit: &Culprit) -> bool {
         let is_announcement = || self.announced.values().any(|position| culprit.is_at(*position, &culprit.topic));
-        let is_refused = matches!(culprit.class, ReasonClass::TooLarge | ReasonClass::Rejected);
-        self.rules.topic.as_ref() == Some(&culprit.topic) && is_announcement() && !(self.rules.table && is_refused)
+        let has_row = self.rules.table && !culprit.is_of_topic;
+        self.rules.topic.as_ref() == Some(&culprit.topic) && is_announcement() && !has_row
     }
 
     /// The next record to send again; it is taken for sent when `send` takes it.
