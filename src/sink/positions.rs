@@ -4,7 +4,10 @@
 //! Its key names the stream by the server's system identifier and the slot. Dead letters that are sent again stand beside
 //! the stream; which of them Kafka has goes under a key of its own.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use rdkafka::{
     Message, Offset, TopicPartitionList,
@@ -26,7 +29,10 @@ use crate::{
         client::{Reasons, consumer_properties},
         tail::passes,
     },
-    pipeline::{Position, resume::Stored},
+    pipeline::{
+        Position,
+        resume::{Stored, id_beginning},
+    },
     postgres::dead_letter::Replayed,
 };
 
@@ -119,7 +125,7 @@ impl Positions {
             slot: self.slot.clone(),
             transactional_id: self.transactional_id.clone(),
             position: position.to_string(),
-            event_id: event_id.to_owned(),
+            event_id: id_beginning(event_id).to_owned(),
         })
     }
 
@@ -201,20 +207,22 @@ impl Positions {
         while unread > 0 && wants() {
             match committed.poll(POLL) {
                 None => {}
-                Some(Ok(record)) => self.take(record.key(), record.payload(), &mut found)?,
+                Some(Ok(record)) => self.take(&record, &mut found)?,
                 Some(Err(KafkaError::PartitionEOF(_))) => unread -= 1,
                 Some(Err(error)) if passes(&error) => {}
                 Some(Err(error)) => return Err(self.unreadable(&error)),
             }
         }
-        match found.other.filter(|_| found.opened.stored.is_none()) {
+        let Found { stored, replayed, other } = found;
+        let stored = stored.into_values().max_by_key(|stored| (stored.timeline, stored.position));
+        match other.filter(|_| stored.is_none()) {
             Some(other) => Err(Error::OtherSource {
                 transactional_id: self.transactional_id.clone(),
                 topic: self.topic.clone(),
                 other,
                 own: self.key(),
             }),
-            None => Ok(found.opened),
+            None => Ok(Opened { stored, replayed: replayed.into_values().flatten().collect() }),
         }
     }
 
@@ -228,17 +236,21 @@ impl Positions {
         }
     }
 
-    fn take(&self, key: Option<&[u8]>, value: Option<&[u8]>, found: &mut Found) -> Result<(), Error> {
-        let Some(value) = value else { return Ok(()) };
-        let is = |own: String| key == Some(own.as_bytes());
+    fn take(&self, record: &impl Message, found: &mut Found) -> Result<(), Error> {
+        let Some(value) = record.payload() else { return Ok(()) };
+        let is = |own: String| record.key() == Some(own.as_bytes());
         let foreign = |key: String| {
-            let reason = format!("the record of key {key} is not one of walpost's");
+            let reason = format!(
+                "the record of key {key} is not one of walpost's; name another exactly_once.positions_topic: the stream goes \
+                 on from the slot, and what Kafka has from there on comes again"
+            );
             Error::Positions { topic: self.topic.clone(), reason, passing: false }
         };
         if is(self.key()) {
-            found.opened.stored = Some(stored(value).ok_or_else(|| foreign(self.key()))?);
+            found.stored.insert(record.partition(), stored(value).ok_or_else(|| foreign(self.key()))?);
         } else if is(self.replayed_key()) {
-            found.opened.replayed = replayed(value).ok_or_else(|| foreign(self.replayed_key()))?;
+            let replayed = replayed(value).ok_or_else(|| foreign(self.replayed_key()))?;
+            found.replayed.insert(record.partition(), replayed);
         } else if let Ok(entry) = serde_json::from_slice::<Entry>(value) {
             if entry.transactional_id == self.transactional_id {
                 found.other = Some(format!("{}/{}", entry.system_identifier, entry.slot));
@@ -273,7 +285,9 @@ type Reader = BaseConsumer<Reasons>;
 
 #[derive(Debug, Default)]
 struct Found {
-    opened: Opened,
+    /// The last of each partition: a topic that got more partitions has older records of a key in another one.
+    stored: BTreeMap<i32, Stored>,
+    replayed: BTreeMap<i32, Vec<Replayed>>,
     /// Another stream under our transactional id.
     other: Option<String>,
 }

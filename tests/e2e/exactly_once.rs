@@ -65,6 +65,57 @@ fn hard_kills_and_broker_restarts_double_lose_and_reorder_nothing() {
 }
 
 #[test]
+fn a_positions_topic_that_got_more_partitions_still_tells_the_last_position() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::create(&database);
+    let kafka = Kafka::shared();
+    kafka.create_topic(&outbox.topic("bulk"), 1, &[]);
+    kafka.create_topic(&positions_topic(&outbox), 1, &[("cleanup.policy", "compact")]);
+    // Kafka has what the slot has not confirmed when walpost is killed.
+    let configuration = configuration(&outbox, kafka, "confirm_interval = '60s'\nstatus_interval = '60s'");
+    let mut writer = outbox.writer();
+    for partitions in [1, 2, 5, 9] {
+        if partitions > 1 {
+            kafka.add_partitions(&positions_topic(&outbox), partitions);
+        }
+        let walpost = Walpost::start(&configuration);
+        writer.bulk(Bulk { transactions: 10, rows: 1, aggregates: 3, padding: 0 });
+        outbox.committed_delivered(kafka, "bulk", WITHIN).assert_exactly_once();
+        walpost.kill();
+    }
+    let walpost = Walpost::start(&configuration);
+    outbox.drained(WITHIN);
+    outbox.committed_delivered(kafka, "bulk", WITHIN).assert_exactly_once();
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+#[test]
+fn an_id_that_is_as_long_as_the_record_may_be_is_no_trouble_to_the_position() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::create(&database);
+    let kafka = Kafka::shared();
+    kafka.create_topic(&outbox.topic("t"), 1, &[]);
+    database.sql("ALTER TABLE walpost.outbox DROP CONSTRAINT outbox_pkey, ALTER id TYPE text");
+    // As JSON it takes six times as much.
+    database.sql(
+        "INSERT INTO walpost.outbox (id, aggregate_type, aggregate_id, event_type, payload)
+         VALUES (repeat(chr(1), 300000), 't', 'k', 'e', '1')",
+    );
+    let configuration = configuration(&outbox, kafka, "confirm_interval = '60s'\nstatus_interval = '60s'");
+    for _ in 0..2 {
+        let walpost = Walpost::start(&configuration);
+        let mut reader = kafka.reader(&[&outbox.topic("t")], Isolation::Committed, WITHIN);
+        reader.until(WITHIN, "the event", |records| !records.is_empty());
+        walpost.kill();
+    }
+    let walpost = Walpost::start(&configuration);
+    outbox.drained(WITHIN);
+    let mut reader = kafka.reader(&[&outbox.topic("t")], Isolation::Committed, WITHIN);
+    assert_eq!(reader.until_end(WITHIN).len(), 1);
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+#[test]
 fn a_large_transaction_goes_on_in_its_middle() {
     let database = Postgres::shared(MAIN).database();
     let outbox = Outbox::create(&database);

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use rdkafka::{
-    admin::{AdminClient, AdminOptions, AlterConfig, ConfigSource, NewTopic, ResourceSpecifier, TopicReplication},
+    admin::{
+        AdminClient, AdminOptions, AlterConfig, ConfigSource, NewPartitions, NewTopic, ResourceSpecifier,
+        TopicReplication,
+    },
     client::DefaultClientContext,
     consumer::{BaseConsumer, Consumer},
     error::RDKafkaErrorCode,
@@ -32,6 +35,16 @@ impl Kafka {
 
     pub fn unblock(&self, name: &str) {
         self.set_topic_config(name, &[("min.insync.replicas", "1")]);
+    }
+
+    /// Gives a topic more partitions; `partitions` is how many it has then.
+    pub fn add_partitions(&self, name: &str, partitions: i32) {
+        let count = usize::try_from(partitions).expect("there are some");
+        let changed = wait(self.admin().create_partitions([&NewPartitions::new(name, count)], &options()));
+        changed.expect("Kafka answers").into_iter().for_each(|topic| assert!(topic.is_ok(), "{topic:?}"));
+        eventually(PATIENCE, &format!("topic {name} has them"), || {
+            (self.partitions(name)? == partitions).then_some(())
+        });
     }
 
     /// Changes some of a topic's settings and leaves the others.
