@@ -130,9 +130,12 @@ fn kind(error: &Error) -> ErrorKind {
     match error {
         Error::Postgres(error) => error.kind(),
         Error::Letters(letters::Error::Postgres(error)) => error.kind(),
-        Error::Letters(letters::Error::NoTable { .. } | letters::Error::Topic(_) | letters::Error::Full { .. }) => {
-            ErrorKind::Permanent
-        }
+        Error::Letters(
+            letters::Error::NoTable { .. }
+            | letters::Error::Topic(_)
+            | letters::Error::Full { .. }
+            | letters::Error::StillParked { .. },
+        ) => ErrorKind::Permanent,
         Error::Slot(error) => error.kind(),
         Error::Kafka(error) if error.is_permanent() => ErrorKind::Permanent,
         Error::Kafka(_) => ErrorKind::Transient,

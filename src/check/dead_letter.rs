@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn the_table_must_be_there_and_writable_where_it_is_needed() {
-        let all = Access { select: true, write: true, mark: true };
+        let all = Access { select: true, write: true, mark: true, used: false };
         for needed in [false, true] {
             let severity = if needed { Severity::Error } else { Severity::Note };
             assert_eq!(found(Some(all), needed), None);

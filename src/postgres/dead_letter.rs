@@ -268,9 +268,16 @@ pub struct Access {
     pub write: bool,
     /// Mark them, as people do.
     pub mark: bool,
+    /// There are letters, or there were.
+    pub used: bool,
 }
 
 impl Access {
+    /// What a stream needs.
+    pub fn streams(self) -> bool {
+        self.select && self.write
+    }
+
     /// None: there is no such table in the schema.
     pub async fn read(client: &Client, schema: &str) -> Result<Option<Access>, tokio_postgres::Error> {
         let row = client
@@ -279,7 +286,8 @@ impl Access {
                         u.usage and has_table_privilege(c.oid, 'INSERT') and has_table_privilege(c.oid, 'UPDATE'),
                         u.usage and (select bool_and(has_column_privilege(c.oid, a.attnum, 'UPDATE')) from pg_attribute a
                                      where a.attrelid = c.oid
-                                     and a.attname in ('state', 'replay_requested_at', 'settled_at'))
+                                     and a.attname in ('state', 'replay_requested_at', 'settled_at')),
+                        pg_relation_size(c.oid) > 0
                  from pg_class c join pg_namespace n on n.oid = c.relnamespace,
                       lateral (select has_schema_privilege(n.oid, 'USAGE') as usage) u
                  where n.nspname = $1 and c.relname = $2",
@@ -291,6 +299,7 @@ impl Access {
             select: row.try_get(0)?,
             write: row.try_get(1)?,
             mark: row.try_get::<_, Option<bool>>(2)?.unwrap_or(false),
+            used: row.try_get(3)?,
         }))
     }
 }

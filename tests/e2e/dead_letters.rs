@@ -13,7 +13,9 @@ use walpost::{
     pipeline::{Lsn, Position},
     postgres::{
         conninfo::ConnInfo,
-        dead_letter::{DeadLetter, Desk, Known, ParkKey, ReasonClass, Replayed, Selection, State, Store, Stored},
+        dead_letter::{
+            Access, DeadLetter, Desk, Known, ParkKey, ReasonClass, Replayed, Selection, State, Store, Stored,
+        },
     },
 };
 
@@ -251,9 +253,9 @@ fn a_failed_write_leaves_nothing_of_its_batch_and_can_be_made_again() {
         // The table is gone: the same, and it is told.
         run(&database, "drop table walpost.dead_letter");
         assert_eq!(store.write(&batch).await.unwrap_err().sqlstate(), Some("42P01"));
-        assert!(!store.is_usable().await.unwrap());
+        assert_eq!(store.access().await.unwrap(), None);
         run(&database, include_str!("../../sql/dead_letter.sql"));
-        assert!(store.is_usable().await.unwrap());
+        assert!(store.access().await.unwrap().is_some_and(Access::streams));
         assert_eq!(store.write(&batch).await.unwrap(), 3);
     });
 }
@@ -376,7 +378,7 @@ fn each_role_may_do_its_part_and_no_more() {
     let as_role = |role: &str| format!("postgres://{role}@127.0.0.1:{}/{}", server.port(), database.name);
     block_on(async {
         let store = store_of(&as_role("walpost_stream"), &database.name, SYSTEM).await;
-        assert!(store.is_usable().await.unwrap());
+        assert!(store.access().await.unwrap().is_some_and(Access::streams));
         store.write(&[parked("a", 1), parked("a", 2)]).await.unwrap();
         let known = store.known(Lsn(0)).await.unwrap();
         assert_eq!(state(&known, position(1, 0), "a-1"), Some(State::Parked));

@@ -284,6 +284,32 @@ fn a_table_that_cannot_be_written_holds_the_position_and_the_stream() {
 }
 
 #[test]
+fn what_is_parked_is_not_overtaken_by_a_stream_that_would_not_know() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = with_letters(&database);
+    let topic = outbox.topic("t");
+    let large = insert(&outbox, "t", "a", "to_jsonb(repeat('x', 1500000))");
+    streamed(&outbox, "", &[]);
+    let behind = insert(&outbox, "t", "a", "'2'");
+    let log = halted(&outbox, "on_poison = 'halt'\n");
+    assert!(log.contains("1 events of 1 aggregates are parked, and with on_poison = \"halt\""), "{log}");
+    // The default rests on the table too, where it may not be read any more.
+    let role = format!("role_{}", outbox.slot());
+    database.sql(&format!("CREATE ROLE {role} LOGIN REPLICATION"));
+    let url = database.url().replace("postgres@", &format!("{role}@"));
+    let log = halted(&outbox, &format!("database_url = '{url}'\n"));
+    assert!(log.contains("on_poison rests on table walpost.dead_letter"), "{log}");
+
+    assert!(streamed(&outbox, "on_poison = 'dead_letter'\n", &[&topic]).is_empty(), "nothing overtakes it");
+    assert_eq!(letters(&outbox), [letter("parked", "too_large", &large), letter("parked", "parked", &behind)]);
+    // A table that never had a letter may be out of reach: then poison halts.
+    database.sql("TRUNCATE walpost.dead_letter");
+    let free = insert(&outbox, "t", "a", "'3'");
+    assert_eq!(ids(&streamed(&outbox, &format!("database_url = '{url}'\n"), &[&topic])), [&free]);
+    database.sql(&format!("DROP ROLE {role}"));
+}
+
+#[test]
 fn a_parked_aggregate_is_replayed_under_load_without_a_gap_or_a_swap() {
     const WITHIN: Duration = Duration::from_secs(120);
     let database = Postgres::shared(MAIN).database();

@@ -49,10 +49,9 @@ impl Store {
         })
     }
 
-    /// The table exists, and this role may do with it what a stream needs.
-    pub async fn is_usable(&self) -> Result<bool, Error> {
-        let access = Access::read(&self.client, &self.schema).await?;
-        Ok(access.is_some_and(|access| access.select && access.write))
+    /// None: there is no such table.
+    pub async fn access(&self) -> Result<Option<Access>, Error> {
+        Ok(Access::read(&self.client, &self.schema).await?)
     }
 
     /// Writes letters in one transaction that is on disk when this returns; gives how many are new. One that the table

@@ -27,7 +27,7 @@ use crate::{
     postgres::{
         self,
         conninfo::ConnInfo,
-        dead_letter::{DeadLetter, KnownLetter, ParkKey, ReasonClass, Store},
+        dead_letter::{Access, DeadLetter, KnownLetter, ParkKey, ReasonClass, Store},
     },
     setup::names,
     sink::kafka::{self, TopicRefusal},
@@ -104,6 +104,11 @@ pub enum Error {
         "{count} {what} are parked, and {key} allows no more: replay or discard them (walpost dead-letter list), or raise it"
     )]
     Full { what: &'static str, count: usize, key: &'static str },
+    #[error(
+        "{events} events of {aggregates} aggregates are parked, and with on_poison = \"halt\" later ones would overtake them: \
+         replay or discard them first (walpost dead-letter list), or set on_poison = \"dead_letter\", which parks nothing new"
+    )]
+    StillParked { events: u64, aggregates: usize },
 }
 
 pub(super) struct Letters {
@@ -138,9 +143,6 @@ impl Letters {
         from: Lsn,
         culprits: &[Culprit],
     ) -> Result<Option<Letters>, Error> {
-        if config.on_poison == Some(OnPoison::Halt) {
-            return Ok(None);
-        }
         let table = Table {
             at: server.clone(),
             system_identifier: system_identifier.to_owned(),
@@ -148,12 +150,21 @@ impl Letters {
             schema: names::home(config).to_owned(),
         };
         let store = table.connect().await?;
-        let usable = store.is_usable().await?;
+        let access = store.access().await?;
+        let usable = access.is_some_and(Access::streams);
+        let halts = config.on_poison == Some(OnPoison::Halt);
+        match access {
+            Some(access) if halts && access.select => none_is_parked(&store.parked().await?)?,
+            // What is parked there would not be known, and overtaken.
+            Some(access) if access.used && !usable => return Err(table.missing()),
+            Some(_) | None => {}
+        }
         match (config.on_poison, &config.dead_letter_topic) {
+            (Some(OnPoison::Halt), _) => return Ok(None),
             _ if usable => {}
             (None, None) => return Ok(None),
             (None | Some(OnPoison::DeadLetter), Some(_)) => {}
-            (Some(_), _) => return Err(Error::NoTable { table: format!("{}.dead_letter", table.schema) }),
+            (Some(_), _) => return Err(table.missing()),
         }
         let rules = Rules {
             table: usable,
@@ -256,6 +267,13 @@ impl Letters {
     }
 }
 
+fn none_is_parked(parked: &HashMap<ParkKey, u64>) -> Result<(), Error> {
+    match parked.len() {
+        0 => Ok(()),
+        aggregates => Err(Error::StillParked { events: parked.values().sum(), aggregates }),
+    }
+}
+
 impl Drop for Letters {
     fn drop(&mut self) {
         if let Some(task) = &self.task {
@@ -265,6 +283,10 @@ impl Drop for Letters {
 }
 
 impl Table {
+    fn missing(&self) -> Error {
+        Error::NoTable { table: format!("{}.dead_letter", self.schema) }
+    }
+
     async fn connect(&self) -> Result<Store, postgres::Error> {
         Store::connect(&self.at, &self.system_identifier, &self.slot, &self.schema).await
     }
