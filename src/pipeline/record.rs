@@ -60,6 +60,13 @@ impl<'a> Headers<'a> {
         self.len() == 0
     }
 
+    /// What walpost sends of a column that may be NULL. The row's own headers, which come after `position`, may have the name
+    /// too.
+    pub fn column(&self, name: &str) -> Option<&'a [u8]> {
+        let columns = self.iter().take_while(|(known, _)| *known != "position");
+        columns.filter(|(known, _)| *known == name).map(|(_, value)| value).next()
+    }
+
     /// The first value under `name`.
     pub fn get(&self, name: &str) -> Option<&'a [u8]> {
         self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)

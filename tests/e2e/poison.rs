@@ -310,6 +310,25 @@ fn what_is_parked_is_not_overtaken_by_a_stream_that_would_not_know() {
 }
 
 #[test]
+fn a_header_that_is_named_as_a_column_does_not_change_the_aggregate() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = with_letters(&database);
+    let topic = outbox.topic("t");
+    let session = database.session();
+    session.run("ALTER TABLE walpost.outbox ALTER aggregate_type DROP NOT NULL");
+    let event = |destination: &str, headers: &str| -> String {
+        session.get(&format!(
+            "INSERT INTO walpost.outbox (aggregate_id, event_type, payload, destination, headers)
+             VALUES ('a', 'e', '1', '{destination}', '{headers}') RETURNING id"
+        ))
+    };
+    let illegal = event("no topic", "{}");
+    let behind = event(&topic, r#"{"aggregate_type": "t"}"#);
+    assert!(streamed(&outbox, "", &[&topic]).is_empty(), "nothing overtakes it");
+    assert_eq!(letters(&outbox), [letter("parked", "invalid_topic", &illegal), letter("parked", "parked", &behind)]);
+}
+
+#[test]
 fn a_parked_aggregate_is_replayed_under_load_without_a_gap_or_a_swap() {
     const WITHIN: Duration = Duration::from_secs(120);
     let database = Postgres::shared(MAIN).database();

@@ -20,15 +20,14 @@ impl DeadLetter {
         park_key: Option<ParkKey>,
         at: SystemTime,
     ) -> DeadLetter {
-        let header = |name: &str| record.headers.get(name);
         DeadLetter {
             position: record.position,
-            event_id: header("id").map(text).unwrap_or_default(),
+            event_id: record.headers.get("id").map(text).unwrap_or_default(),
             xid: record.xid,
             source_table: record.table.to_string(),
-            aggregate_type: header("aggregate_type").map(text),
+            aggregate_type: record.headers.column("aggregate_type").map(text),
             aggregate_id: record.key.map(text),
-            event_type: header("event_type").map(text),
+            event_type: record.headers.column("event_type").map(text),
             topic: Some(record.topic.to_owned()),
             key: record.key.map(<[u8]>::to_vec),
             payload: record.value.map(<[u8]>::to_vec),

@@ -169,7 +169,7 @@ impl Parking {
     fn parked_by(&self, record: &Record<'_>) -> Option<ParkKey> {
         let key = record.key.filter(|_| self.parked.keys() > 0)?;
         let own = ParkKey::of_record(record.topic, key);
-        let aggregate_type = record.headers.get("aggregate_type");
+        let aggregate_type = record.headers.column("aggregate_type");
         let of_aggregate = || ParkKey::of_aggregate(&record.table.to_string(), aggregate_type, key);
         let is_parked = self.parked.has(&own) || self.parked.has(&of_aggregate());
         is_parked.then_some(own)
