@@ -329,6 +329,22 @@ fn a_header_that_is_named_as_a_column_does_not_change_the_aggregate() {
 }
 
 #[test]
+fn a_lock_on_the_table_that_is_held_for_long_is_told() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = with_letters(&database);
+    let walpost = Walpost::start(&quick(&outbox, ""));
+    eventually(WITHIN, "it streams", || walpost.log().contains("streaming slot").then_some(()));
+    let blocker = database.session();
+    blocker.run("BEGIN; LOCK TABLE walpost.dead_letter IN ACCESS EXCLUSIVE MODE");
+    let illegal = insert(&outbox, "no topic", "b", "'1'");
+    eventually(WITHIN, "it says what it waits for", || walpost.log().contains("lock timeout").then_some(()));
+    blocker.run("ROLLBACK");
+    outbox.drained(WITHIN);
+    assert_eq!(letters(&outbox), [letter("parked", "invalid_topic", &illegal)]);
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+#[test]
 fn a_parked_aggregate_is_replayed_under_load_without_a_gap_or_a_swap() {
     const WITHIN: Duration = Duration::from_secs(120);
     let database = Postgres::shared(MAIN).database();

@@ -18,6 +18,9 @@ use crate::{
     },
 };
 
+/// A lock that somebody holds for longer is told as trouble, and asked for again.
+const LOCK_TIMEOUT: &str = "set lock_timeout = '5s'";
+
 /// The letters of one slot, over an ordinary connection.
 ///
 /// Such a connection holds up a smart shutdown of the server (G8): keep a store no longer than there is work for it. No
@@ -38,6 +41,7 @@ impl Store {
     /// not exist yet.
     pub async fn connect(at: &ConnInfo, system_identifier: &str, slot: &str, schema: &str) -> Result<Store, Error> {
         let client = sql::connect(at).await?;
+        client.batch_execute(LOCK_TIMEOUT).await?;
         let encoding = Encoding::read(&client).await?;
         Ok(Store {
             client,
