@@ -24,6 +24,10 @@ use crate::{
 
 /// How often the table is looked at for what people asked for.
 const LOOK: Duration = Duration::from_secs(2);
+/// A look that found nothing to send is followed by a rest of so many times as long: it reads all that is parked, which
+/// may cost the server a second.
+const REST: u32 = 5;
+const REST_MAX: Duration = Duration::from_secs(10);
 /// How long a table that cannot be worked on is left alone.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Parked events for which the stream waits when they are all that is left of what was sent again: while it goes on, it
@@ -420,6 +424,10 @@ impl Parking {
                 self.parked = Parked::new(parked);
                 self.unwritten.iter().filter_map(|(_, letter)| letter.park_key).for_each(|key| self.parked.add(key));
                 self.looked = true;
+                if requested.is_empty() {
+                    let took = (now + LOOK).saturating_duration_since(self.look);
+                    self.look = self.look.max(now + (took * REST).min(REST_MAX));
+                }
                 if self.draining {
                     return;
                 }
