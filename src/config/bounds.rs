@@ -35,6 +35,10 @@ pub(super) fn compare(mut config: Config) -> Result<Config, Contradiction> {
         return Err(Contradiction { path: "dead_letter_topic", problem });
     }
     if let Delivery::ExactlyOnce(exactly_once) = &config.delivery {
+        if config.dead_letter_topic.as_ref() == Some(&exactly_once.positions_topic) {
+            let problem = "exactly_once.positions_topic is compacted, and holds nothing else; name another".to_owned();
+            return Err(Contradiction { path: "dead_letter_topic", problem });
+        }
         if exactly_once.commit_interval >= exactly_once.transaction_timeout {
             let problem = format!(
                 "{} is not below transaction.timeout.ms, {} ms: Kafka would give up every transaction before its end",
