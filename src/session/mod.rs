@@ -569,7 +569,9 @@ impl Session<'_> {
         let left = match &error {
             Error::Poison { .. } | Error::Culprit => 1,
             // Another session delivers what precedes it.
-            Error::Kafka(kafka::Error::Rejected { producer_ended: true, .. }) => usize::MAX,
+            Error::Kafka(kafka::Error::Rejected { producer_ended: true, .. } | kafka::Error::Fenced { .. }) => {
+                usize::MAX
+            }
             Error::Kafka(error) if error.is_permanent() => 1,
             Error::Kafka(_) => usize::MAX,
             Error::Pipeline(_) => 0,

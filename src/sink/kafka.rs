@@ -545,6 +545,10 @@ impl Kafka {
             Err(code) => code,
         };
         topic.sent -= 1;
+        if code == Code::State {
+            let reason = "it is broken already, and why is told above".to_owned();
+            return Err(Error::Aborted { reason });
+        }
         let failure = Failure {
             code,
             text: &code.to_string(),
