@@ -222,7 +222,8 @@ pub enum Reason {
     #[error("the topic template names column {0:?}, which is NULL in this row")]
     NullInTopic(String),
     #[error(
-        "its topic is {0:?}; Kafka allows 1 to 249 of the characters a-z A-Z 0-9 . _ - and neither \".\" nor \"..\""
+        "its topic is {0:?}; Kafka allows 1 to 249 of the characters a-z A-Z 0-9 . _ - and neither \".\" nor \"..\" nor its own \
+         __consumer_offsets, __transaction_state and __share_group_state"
     )]
     IllegalTopic(String),
     #[error("its headers column holds no JSON object ({0})")]
@@ -421,11 +422,13 @@ fn push_topic(topic: &mut String, text: &[u8]) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Kafka's own rule for topic names.
+/// Kafka's own rule for topics that clients write to.
 pub(crate) fn is_topic(name: &str) -> bool {
     const LENGTH_MAX: usize = 249;
     let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
-    (1..=LENGTH_MAX).contains(&name.len()) && name.bytes().all(legal) && name != "." && name != ".."
+    const INTERNAL: [&str; 3] = ["__consumer_offsets", "__transaction_state", "__share_group_state"];
+    let is_taken = matches!(name, "." | "..") || INTERNAL.contains(&name);
+    (1..=LENGTH_MAX).contains(&name.len()) && name.bytes().all(legal) && !is_taken
 }
 
 /// The members of a JSON object: strings as they are, other values as their JSON text.

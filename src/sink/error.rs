@@ -109,6 +109,13 @@ impl Error {
         matches!(self, Error::Rejected { producer_ended: false, .. } | Error::NoTopic { .. })
     }
 
+    /// The record is for the topic of positions, where it could pass for one.
+    pub(super) fn taken(record: &Record<'_>) -> Error {
+        let reason = "no event may go to exactly_once.positions_topic".to_owned();
+        let (event, limit) = (Box::new(Undelivered::of(record)), "none".to_owned());
+        Error::Rejected { event, limit, reason, too_large: false, producer_ended: false }
+    }
+
     /// The same, where it is about the topic of a record.
     pub(super) fn of_record(self, record: &Record<'_>) -> Error {
         match self {

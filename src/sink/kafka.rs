@@ -158,6 +158,9 @@ impl Kafka {
     /// Sends a record, or holds it while its topic is created or its partition gets to know the producer: then nothing
     /// else may be sent until [`Kafka::is_holding`] is false again.
     pub fn send(&mut self, record: &Record<'_>) -> Result<(), Error> {
+        if self.transaction.as_ref().is_some_and(|transaction| transaction.positions.topic == record.topic) {
+            return self.refuse(record, Error::taken(record));
+        }
         let topic = match self.ids.get(record.topic) {
             Some(topic) => *topic,
             None => match &mut self.prepare {
@@ -193,6 +196,14 @@ impl Kafka {
                 Ok(())
             }
         }
+    }
+
+    fn refuse(&mut self, record: &Record<'_>, error: Error) -> Result<(), Error> {
+        if !self.sets_aside {
+            return Err(error);
+        }
+        self.refused = Some((OwnedRecord::new(record), error));
+        Ok(())
     }
 
     /// A record waits to be sent, or the transaction is about to change: nothing may be sent now.

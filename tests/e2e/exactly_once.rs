@@ -8,11 +8,13 @@ use serde_json::Value;
 use crate::support::{
     eventually,
     kafka::Kafka,
+    letters::{ids, letter, letters, with_letters},
     long,
     outbox::{Bulk, Outbox},
     postgres::{MAIN, Postgres},
     process::Signal,
     records::{Isolation, Record},
+    streamed::committed,
     walpost::Walpost,
 };
 
@@ -70,13 +72,13 @@ fn a_positions_topic_that_got_more_partitions_still_tells_the_last_position() {
     let outbox = Outbox::create(&database);
     let kafka = Kafka::shared();
     kafka.create_topic(&outbox.topic("bulk"), 1, &[]);
-    kafka.create_topic(&positions_topic(&outbox), 1, &[("cleanup.policy", "compact")]);
+    kafka.create_topic(&outbox.positions_topic(), 1, &[("cleanup.policy", "compact")]);
     // Kafka has what the slot has not confirmed when walpost is killed.
     let configuration = configuration(&outbox, kafka, "confirm_interval = '60s'\nstatus_interval = '60s'");
     let mut writer = outbox.writer();
     for partitions in [1, 2, 5, 9] {
         if partitions > 1 {
-            kafka.add_partitions(&positions_topic(&outbox), partitions);
+            kafka.add_partitions(&outbox.positions_topic(), partitions);
         }
         let walpost = Walpost::start(&configuration);
         writer.bulk(Bulk { transactions: 10, rows: 1, aggregates: 3, padding: 0 });
@@ -335,4 +337,37 @@ fn missing_rights_of_a_transaction_are_named_and_waited_for() {
     outbox.committed_delivered(&kafka, "order", WITHIN).assert_exactly_once();
     outbox.drained(WITHIN);
     assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+#[test]
+fn an_event_for_a_topic_that_is_not_the_applications_is_a_dead_letter() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = with_letters(&database);
+    let (kafka, topic) = (Kafka::shared(), outbox.topic("t"));
+    kafka.create_topic(&topic, 1, &[]);
+    let positions = outbox.positions_topic();
+    let session = database.session();
+    let to = |destination: &str| -> String {
+        session.get(&format!(
+            "INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type, payload, destination)
+             VALUES ('t', '{destination}', 'e', '1', '{destination}') RETURNING id"
+        ))
+    };
+    let [position, offsets, state] = [&*positions, "__consumer_offsets", "__transaction_state"].map(to);
+    let good = to(&topic);
+    let walpost =
+        Walpost::start(&configuration(&outbox, kafka, "status_interval = '500ms'\nroute.topic = '${destination}'"));
+    outbox.drained(WITHIN);
+    assert_eq!(ids(&committed(&topic, 1)), [&good]);
+    let expected = [
+        letter("parked", "rejected", &position),
+        letter("parked", "invalid_topic", &offsets),
+        letter("parked", "invalid_topic", &state),
+    ];
+    assert_eq!(letters(&outbox), expected);
+    assert_eq!(walpost.terminate(WITHIN), 0);
+    let again =
+        Walpost::start(&configuration(&outbox, kafka, "status_interval = '500ms'\nroute.topic = '${destination}'"));
+    again.streams(&outbox, WITHIN);
+    assert_eq!(again.terminate(WITHIN), 0);
 }
