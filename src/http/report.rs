@@ -30,9 +30,18 @@ pub(super) struct Report<'a> {
     in_flight: InFlight,
     events: &'a BTreeMap<String, u64>,
     delivered: &'a Totals,
+    dead_letters: &'a BTreeMap<&'static str, u64>,
+    /// None where nothing is ever parked, or nobody streams.
+    parked: Option<Parked>,
     timestamps_replaced: u64,
     reconnects: u64,
     server: Option<Server>,
+}
+
+#[derive(Debug, Serialize)]
+struct Parked {
+    events: u64,
+    aggregates: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -72,6 +81,8 @@ impl<'a> Report<'a> {
             },
             events: &now.events,
             delivered: &now.delivered,
+            dead_letters: &now.dead_letters,
+            parked: now.parked.filter(|_| now.is_attached()).map(|(events, aggregates)| Parked { events, aggregates }),
             timestamps_replaced: now.timestamps_replaced,
             reconnects: now.reconnects,
             server: now.server.as_ref().map(|sample| Server {
@@ -103,6 +114,8 @@ mod tests {
         let mut now = streaming();
         now.delivered.add("orders", 2);
         now.events.insert("walpost.outbox".to_owned(), 3);
+        now.dead_letters.insert("too_large", 1);
+        now.parked = Some((3, 2));
         assert_eq!(
             report(&now, 103),
             json!({
@@ -120,6 +133,8 @@ mod tests {
                 "in_flight": {"records": 0, "bytes": 0, "waiting_seconds": null},
                 "events": {"walpost.outbox": 3},
                 "delivered": {"orders": 2},
+                "dead_letters": {"too_large": 1},
+                "parked": {"events": 3, "aggregates": 2},
                 "timestamps_replaced": 0,
                 "reconnects": 0,
                 "server": {"wal_lsn": "0/5DC", "retained_bytes": 4096, "safe_bytes": null, "age_seconds": 3.0},
@@ -132,8 +147,9 @@ mod tests {
         let mut now = streaming();
         now.state = State::Connecting;
         now.server = None;
+        now.parked = Some((3, 2));
         let report = report(&now, 103);
-        for name in ["confirmed_lsn", "lag_bytes", "lag_seconds", "server"] {
+        for name in ["confirmed_lsn", "lag_bytes", "parked", "lag_seconds", "server"] {
             assert_eq!(report[name], json!(null), "{name}");
         }
         now.confirmed = Some(Lsn::INVALID);
