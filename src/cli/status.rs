@@ -53,9 +53,11 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
             quote::ident(&server.database)
         );
     };
-    // With nobody on the slot, what answers there is on another server with a slot of the same name.
-    let running = match config.http_listen.filter(|_| slot.active) {
-        Some(address) => ask_walpost(address, &config.slot).await,
+    // With nobody on the slot, what streams is on another server with a slot of the same name.
+    let running = match config.http_listen {
+        Some(address) => {
+            ask_walpost(address, &config.slot).await.filter(|running| slot.active || !running.is_attached())
+        }
         None => None,
     };
     if args.json {
@@ -72,6 +74,12 @@ struct Running {
     state: Option<String>,
     reason: Option<String>,
     lag_seconds: Option<f64>,
+}
+
+impl Running {
+    fn is_attached(&self) -> bool {
+        matches!(self.state.as_deref(), Some("streaming" | "stopping"))
+    }
 }
 
 /// Asks the walpost that listens at `address`, if one does and it has this slot.
@@ -178,6 +186,7 @@ fn as_table(slot: &Slot, running: Option<&Running>) -> Table {
 fn lag_seconds(running: Option<&Running>) -> String {
     match running.and_then(|running| running.lag_seconds) {
         Some(seconds) => format!("{seconds:.3} s"),
+        None if running.is_some() => "seconds unknown (walpost does not stream)".to_owned(),
         None => "seconds unknown (no running walpost answers at http.listen)".to_owned(),
     }
 }
@@ -212,6 +221,13 @@ mod tests {
         assert_eq!(running(b"garbage", "s"), None);
         let absurd = running(&answer(r#"{"slot":"s","lag_seconds":-1800000000}"#), "s");
         assert_eq!(absurd.unwrap().lag_seconds, None);
+    }
+
+    #[test]
+    fn one_that_does_not_stream_is_told_from_none() {
+        let connecting = Running { state: Some("connecting".into()), reason: None, lag_seconds: None };
+        assert!(!connecting.is_attached() && lag_seconds(Some(&connecting)).contains("does not stream"));
+        assert!(lag_seconds(None).contains("no running walpost"));
     }
 
     #[test]
