@@ -15,7 +15,7 @@ pub fn dead_letter(home: &str, access: Option<&Access>, role: &Role, needed: boo
     let finding = |what: &str, remedy| vec![Finding::new(severity, format!("table {table}"), what, remedy)];
     match access {
         None if needed => finding(
-            "does not exist, and on_poison rests on it: the first event that can never be delivered stops the stream",
+            "does not exist, and on_poison rests on it: walpost run ends before it streams",
             "walpost setup, or on_poison = \"halt\" in the configuration".to_owned(),
         ),
         None => finding(

@@ -53,8 +53,9 @@ pub enum Error {
     #[error(transparent)]
     Kafka(#[from] kafka::Error),
     #[error(
-        "{poison}; on_poison is \"halt\": nothing from that event on is confirmed. The log keeps the row as it was inserted: \
-         change what routes it, or skip its transaction with SELECT pg_replication_slot_advance('{slot}', \
+        "{poison}; it halts the stream, as on_poison = \"halt\" asks, or because there is no table of dead letters (walpost \
+         setup makes it): nothing from that event on is confirmed. The log keeps the row as it was inserted: change what \
+         routes it, or skip its transaction with SELECT pg_replication_slot_advance('{slot}', \
          '{}'::pg_lsn + 1) and insert anew what it holds from that event on",
         .poison.position.commit_lsn
     )]
