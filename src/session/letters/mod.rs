@@ -250,7 +250,7 @@ impl Letters {
                     tracing::info!(
                         events = rows,
                         aggregates = keys.len(),
-                        "replayed; so many aggregates are the stream's again"
+                        "replayed events are delivered, and these aggregates go on in the stream"
                     );
                 }
                 self.parking.done(done, Instant::now());
@@ -313,6 +313,12 @@ impl Table {
                     };
                     if let Some(row) = requested.iter().find(|row| is_it(&row.letter)) {
                         store.refuse(row.id, culprit.class, &culprit.reason).await?;
+                        tracing::warn!(
+                            topic = culprit.topic,
+                            position = culprit.position,
+                            "a replayed event is refused again, and waits among the dead letters: {}",
+                            culprit.reason
+                        );
                         requested = store.requested(REPLAY_RECORDS, REPLAY_BYTES).await?;
                     }
                 }
