@@ -54,7 +54,8 @@ pub fn kafka(config: &Config, facts: &Kafka) -> Vec<Finding> {
             format!("topic {first}"),
             match single.len() {
                 1 => "has one partition: one consumer of a group at a time".to_owned(),
-                n => format!("has one partition, as {} others: one consumer of a group at a time", n - 1),
+                2 => "has one partition, as one other topic: one consumer of a group at a time".to_owned(),
+                n => format!("has one partition, as {} other topics: one consumer of a group at a time", n - 1),
             },
             "decide before there is data: more partitions later change which partition a key goes to",
         ));

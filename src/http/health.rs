@@ -62,7 +62,7 @@ pub(super) fn ready(now: &Now, at: SystemTime) -> Verdict {
 fn blocked(now: &Now, at: SystemTime) -> Option<String> {
     let waiting = now.waiting_for(at).filter(|waiting| *waiting > WAITING_MAX)?;
     Some(format!(
-        "blocked: {} records are in flight, and the oldest has waited for Kafka's acknowledgement for {} s",
+        "blocked: of {} records in flight the oldest has waited for its acknowledgement for {} s",
         now.in_flight_records,
         waiting.as_secs()
     ))
