@@ -28,6 +28,9 @@ use crate::{
 const OPEN: [State; 2] = [State::Dead, State::Parked];
 
 /// List, show, replay or discard events that could not be delivered
+///
+/// Each is a row of the table of dead letters, with later events of its aggregate that are parked behind it. The commands
+/// show and mark rows; the walpost that streams from the slot sends what is marked.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -42,7 +45,7 @@ enum Command {
     Discard(Discard),
 }
 
-/// Which letters are meant. Values of one option add up, options narrow each other down.
+/// Which dead letters are meant. Values of one option add up, options narrow each other down.
 #[derive(clap::Args)]
 struct Which {
     /// Events with this id; repeatable.
@@ -65,7 +68,7 @@ struct Which {
     until: Option<SystemTime>,
 }
 
-/// Print a line for each letter, in the order of the log
+/// Print a line for each dead letter, in the order of the log
 ///
 /// Without --state those that wait for a decision: dead and parked ones.
 #[derive(clap::Args)]
@@ -80,7 +83,7 @@ struct List {
     flags: Flags,
 }
 
-/// Print whole letters, with headers and payload
+/// Print whole dead letters, with headers and payload
 ///
 /// Bytes that are not UTF-8 are in hexadecimal; in JSON in base64, under a name that ends in _base64.
 #[derive(clap::Args)]
@@ -91,7 +94,7 @@ struct List {
 struct Show {
     #[command(flatten)]
     which: Which,
-    /// All letters.
+    /// All dead letters, settled ones included.
     #[arg(long)]
     all: bool,
     /// Print one JSON object a line.
@@ -101,7 +104,7 @@ struct Show {
     flags: Flags,
 }
 
-/// Mark letters to be sent again by the running walpost
+/// Mark dead letters to be sent again by the running walpost
 ///
 /// Order must hold: of an aggregate that is parked all parked events go, in order, also when only one is meant. Later
 /// events of it wait until the last of them is delivered.
@@ -110,7 +113,7 @@ struct Show {
 struct Replay {
     #[command(flatten)]
     which: Which,
-    /// All dead and parked letters.
+    /// All that are dead or parked.
     #[arg(long)]
     all: bool,
     /// Show what would be marked, and mark nothing.
@@ -123,7 +126,7 @@ struct Replay {
     flags: Flags,
 }
 
-/// Decide that letters are never sent
+/// Decide that dead letters are never sent
 ///
 /// Only those that are meant: what is parked behind them stays, until it is replayed or discarded too.
 #[derive(clap::Args)]
@@ -134,7 +137,7 @@ struct Replay {
 struct Discard {
     #[command(flatten)]
     which: Which,
-    /// All dead and parked letters.
+    /// All that are dead or parked.
     #[arg(long)]
     all: bool,
     /// Show what would be discarded, and discard nothing.
@@ -236,7 +239,7 @@ async fn replay(args: Replay) -> anyhow::Result<Exit> {
         }
         text.push('\n');
         if !args.dry_run && (marked as usize) < chosen.len() {
-            text.push_str(&format!("marked before already: {}\n", events(chosen.len() - marked as usize)));
+            text.push_str(&format!("of these marked before already: {}\n", events(chosen.len() - marked as usize)));
         }
         if late > 0 {
             text.push_str(&format!(

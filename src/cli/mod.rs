@@ -40,7 +40,7 @@ use crate::config::{ConfigError, FILE_ARGUMENT};
     name = "walpost",
     version,
     max_term_width = 120,
-    after_help = "Exit codes: 0 done, 1 permanent failure, 2 usage or configuration, 3 findings."
+    after_help = "Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 findings of check."
 )]
 pub struct Cli {
     /// Configuration file, in TOML [variable: WALPOST_CONFIG].
@@ -103,7 +103,7 @@ pub async fn run(command: Command) -> anyhow::Result<Exit> {
 pub enum Exit {
     /// All is well.
     Done = 0,
-    /// It failed, and would fail again.
+    /// It failed, and would fail again; or it did not do or find all that was asked for.
     Failed = 1,
     /// The command line or the configuration is wrong.
     Usage = 2,

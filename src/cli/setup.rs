@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Create what is missing in the database: schema, outbox, publication, roles, slot
+/// Create what is missing in the database: schema, tables, functions, publication, roles, slot
 ///
 /// Shows what is missing, then makes it; what exists is left as it is. What was made is recorded for teardown.
 #[derive(clap::Args)]
@@ -35,7 +35,7 @@ pub struct Args {
     /// Make a missing outbox partitioned by day.
     #[arg(long)]
     partitioned: bool,
-    /// Do not ask first, on a terminal.
+    /// Do not ask first; it asks on a terminal only.
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]

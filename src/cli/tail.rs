@@ -23,7 +23,8 @@ use crate::{
 /// Print records of the topics as they arrive, with key and headers
 ///
 /// Reads without a consumer group and commits nothing. Without topics: those of the configuration's templates, as in
-/// outbox.event.*; events with a destination of their own go elsewhere. Control characters are escaped.
+/// outbox.event.*; events with a destination of their own go elsewhere. Of Kafka transactions only
+/// committed records are shown, unless --kafka isolation.level=read_uncommitted. Control characters are escaped.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  walpost tail --brokers kafka:9092\n  \
                         walpost tail 'outbox.event.*' --from-beginning -n 10 --json --timeout 30s")]
