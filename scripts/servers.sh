@@ -109,7 +109,7 @@ start_servers() {
   export DATABASE_URL="postgres://postgres@127.0.0.1:$postgres_port/postgres" BROKERS="127.0.0.1:$kafka_port"
   await PostgreSQL "$POSTGRES_PID" "$SERVERS_FOLDER/postgres.log" psql -X -d "$DATABASE_URL" -c 'SELECT 1'
   await Kafka "$KAFKA_PID" "$SERVERS_FOLDER/kafka.log" listens "$kafka_port"
-  unset WALPOST_CACHE # walpost would take it for a misspelt key of its configuration
+  unset WALPOST_CACHE # walpost would warn of a variable that is none of its own
 }
 
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
