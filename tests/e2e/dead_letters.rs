@@ -290,23 +290,28 @@ fn a_parked_aggregate_is_handed_back_in_order() {
         assert_eq!(event_ids(&store.requested(100, 1).await.unwrap()), ["a-10"]);
 
         let elsewhere = Replayed { position: position(11, 0), ..sent("a-10") };
-        store.settle(&[elsewhere]).await.unwrap();
+        assert_eq!(store.settle(&[elsewhere]).await.unwrap().0, 0);
         assert_eq!(count(&database, State::Replayed).await, 0, "the row of another table");
-        assert!(store.settle(&[sent("a-10"), sent("a-20")]).await.unwrap().is_empty(), "two more are parked");
+        assert!(store.settle(&[sent("a-10"), sent("a-20")]).await.unwrap().1.is_empty(), "two more are parked");
         let last: Vec<_> = store.requested(100, usize::MAX).await.unwrap().iter().map(Stored::replayed).collect();
         store.write(&[parked("a", 60)]).await.unwrap();
-        assert!(store.settle(&last).await.unwrap().is_empty(), "one came in between");
+        assert!(store.settle(&last).await.unwrap().1.is_empty(), "one came in between");
         // The rows that were asked for are gone, and the request has passed on to it.
         let rest = store.requested(100, usize::MAX).await.unwrap();
         assert_eq!(event_ids(&rest), ["a-60"]);
-        assert_eq!(store.settle(&[rest[0].replayed()]).await.unwrap(), [key_of("a")], "the stream has it again");
+        assert_eq!(
+            store.settle(&[rest[0].replayed()]).await.unwrap(),
+            (1, vec![key_of("a")]),
+            "the stream has it again"
+        );
+        assert_eq!(store.settle(&[rest[0].replayed()]).await.unwrap(), (0, vec![]), "it was settled before");
         assert_eq!(store.parked().await.unwrap(), HashMap::from([(key_of("b"), 2)]));
         assert_eq!((count(&database, State::Parked).await, count(&database, State::Replayed).await), (2, 5));
 
         // One that is dead alone goes alone. Discarding the last of a key hands it back too.
         desk.request_replay(&[id("c-25")]).await.unwrap();
         assert_eq!(event_ids(&store.requested(100, usize::MAX).await.unwrap()), ["c-25"]);
-        assert!(store.settle(&[sent("c-25")]).await.unwrap().is_empty());
+        assert!(store.settle(&[sent("c-25")]).await.unwrap().1.is_empty());
         assert_eq!(desk.discard(&[id("b-5"), id("b-40"), id("c-25")]).await.unwrap(), 2, "what is replayed stays so");
         assert!(store.parked().await.unwrap().is_empty());
 
@@ -356,7 +361,7 @@ fn slots_do_not_mix_and_what_another_system_parked_is_still_owed() {
         let other = store_of(&database.url(), "another", SYSTEM).await;
         assert!(other.parked().await.unwrap().is_empty() && other.requested(9, 9).await.unwrap().is_empty());
         let sent: Vec<_> = all(&database).await.iter().map(Stored::replayed).collect();
-        assert!(other.settle(&sent).await.unwrap().is_empty());
+        assert!(other.settle(&sent).await.unwrap().1.is_empty());
         assert_eq!(count(&database, State::Parked).await, 3);
     });
 }
@@ -390,7 +395,7 @@ fn each_role_may_do_its_part_and_no_more() {
         assert_eq!(desk.request_replay(&ids).await.unwrap(), 2);
         assert_eq!(desk.discard(&ids[1..]).await.unwrap(), 1);
         let asked: Vec<_> = store.requested(9, 99).await.unwrap().iter().map(Stored::replayed).collect();
-        assert_eq!(store.settle(&asked).await.unwrap(), [key_of("a")]);
+        assert_eq!(store.settle(&asked).await.unwrap().1, [key_of("a")]);
         store.write(&[letter("c", 3, None)]).await.unwrap();
         store.refuse(ids[0], ReasonClass::Rejected, "no").await.unwrap();
 

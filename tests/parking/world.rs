@@ -600,7 +600,7 @@ impl World {
             Work::Settle(rows) => {
                 let [all, emptied] = self.table.settle(rows, &mut self.oracle)?;
                 let keys = if self.sabotage == Some(Sabotage::UnparksEarly) { all } else { emptied };
-                Done::Settled { rows: rows.len(), keys: keys.into_iter().collect() }
+                Done::Settled { rows: rows.len() as u64, keys: keys.into_iter().collect() }
             }
             Work::Look(_) => {
                 Done::Seen { requested: job.requested.clone().unwrap_or_default(), parked: self.table.parked() }

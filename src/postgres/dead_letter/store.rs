@@ -172,9 +172,9 @@ impl Store {
         rows.iter().map(|row| Ok(Stored::read(row)?)).collect()
     }
 
-    /// Kafka has acknowledged these: they are replayed. Gives the keys that have no parked row any more thereby, which are
-    /// the stream's again. Where rows are left, parked since the request, the request passes on to them.
-    pub async fn settle(&self, replayed: &[Replayed]) -> Result<Vec<ParkKey>, Error> {
+    /// Kafka has acknowledged these: they are replayed. Gives how many were not settled as such before, and the keys that
+    /// have no parked row any more thereby, which are the stream's again. Where rows are left, parked since the request, the request passes on to them.
+    pub async fn settle(&self, replayed: &[Replayed]) -> Result<(u64, Vec<ParkKey>), Error> {
         let statement = format!(
             "with sent as (
                  update {table} set state = 'replayed', settled_at = coalesce(settled_at, clock_timestamp())
@@ -189,15 +189,16 @@ impl Store {
                  and behind.id not in (select id from sent) and behind.replay_requested_at is null
                  and asked.at is not null
              )
-             select park_key from asked where not exists (
-                 select from {table} behind where behind.slot = $2 and behind.state = 'parked'
-                 and behind.park_key = asked.park_key and behind.id not in (select id from sent))",
+             select (select count(*) from sent), array(
+                 select park_key from asked where not exists (
+                     select from {table} behind where behind.slot = $2 and behind.state = 'parked'
+                     and behind.park_key = asked.park_key and behind.id not in (select id from sent)))",
             table = self.table
         );
         let (ids, positions): (Vec<i64>, Vec<String>) =
             replayed.iter().map(|Replayed { row, position }| (*row, position.to_string())).unzip();
-        let rows = durably(&self.client, self.client.query(&statement, &[&ids, &self.slot, &positions])).await?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+        let settled = durably(&self.client, self.client.query_one(&statement, &[&ids, &self.slot, &positions])).await?;
+        Ok((settled.try_get::<_, i64>(0)?.unsigned_abs(), settled.try_get(1)?))
     }
 
     /// A letter that was sent again failed again: nothing of its key is requested any more, and it waits as before.

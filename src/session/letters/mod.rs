@@ -246,7 +246,7 @@ impl Letters {
                 if self.trouble.take().is_some() {
                     tracing::info!("the table of dead letters can be worked on again");
                 }
-                if let Done::Settled { rows, keys } = &done {
+                if let Done::Settled { rows: rows @ 1.., keys } = &done {
                     tracing::info!(
                         events = rows,
                         aggregates = keys.len(),
@@ -303,7 +303,10 @@ impl Table {
                 store.write(letters.iter().map(|(_, letter)| letter)).await?;
                 Done::Written(letters.clone())
             }
-            Work::Settle(rows) => Done::Settled { rows: rows.len(), keys: store.settle(rows).await? },
+            Work::Settle(sent) => {
+                let (rows, keys) = store.settle(sent).await?;
+                Done::Settled { rows, keys }
+            }
             Work::Look(culprits) => {
                 let mut requested = store.requested(REPLAY_RECORDS, REPLAY_BYTES).await?;
                 // Sent again, and refused again: that ended the session before this one.

@@ -73,7 +73,7 @@ pub enum Done {
     /// These have durable rows.
     Written(Vec<(Ticket, DeadLetter)>),
     /// So many rows; these keys have none any more.
-    Settled { rows: usize, keys: Vec<ParkKey> },
+    Settled { rows: u64, keys: Vec<ParkKey> },
     /// What is asked for, and then how many events are parked under each key.
     Seen { requested: Vec<Stored>, parked: HashMap<ParkKey, u64> },
 }
