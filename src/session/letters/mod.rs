@@ -181,6 +181,14 @@ impl Letters {
         if config.delivery == Delivery::AtLeastOnce {
             parking.open(Vec::new());
         }
+        let (events, aggregates) = parking.parked();
+        if events > 0 {
+            tracing::info!(
+                events,
+                aggregates,
+                "events are parked until they are replayed or discarded: walpost dead-letter list"
+            );
+        }
         Ok(Some(Letters { parking, table, task: None, trouble: None }))
     }
 
