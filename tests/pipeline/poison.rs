@@ -43,7 +43,8 @@ fn a_poison_event_is_named_by_id_position_and_table() {
     assert_eq!(
         poison.to_string(),
         "event e1 at position 0000001600000100-00000000 of walpost.\"Out box\" cannot be routed: its topic is \
-         \"outbox.event.a/b\"; Kafka allows 1 to 249 of the characters a-z A-Z 0-9 . _ - and neither \".\" nor \"..\""
+         \"outbox.event.a/b\"; Kafka allows 1 to 249 of the characters a-z A-Z 0-9 . _ - and neither \".\" nor \"..\" nor \
+         its own __consumer_offsets, __transaction_state and __share_group_state"
     );
 }
 
