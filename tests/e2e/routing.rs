@@ -2,9 +2,11 @@
 
 use crate::support::{
     kafka::Kafka,
+    long,
     outbox::Outbox,
     postgres::{MAIN, Postgres},
-    streamed::{all, halted, streamed, transactions},
+    streamed::{WITHIN, all, halted, quick, streamed, transactions},
+    walpost::Walpost,
 };
 
 #[test]
@@ -31,6 +33,29 @@ fn a_template_takes_several_columns_and_a_destination_goes_before_it() {
     got.sort_unstable();
     let expected: Vec<_> = ["1", "2", "3", "4"].into_iter().zip(topics.iter().map(String::as_str)).collect();
     assert_eq!(got, expected);
+}
+
+/// A broker that makes a topic for its first record may refuse that one for want of a leader, and take those behind it.
+#[test]
+fn bursts_for_topics_that_the_broker_makes_meanwhile_arrive_whole_and_in_order() {
+    let types: Vec<String> = (0..if long() { 300 } else { 60 }).map(|n| format!("new-{n}")).collect();
+    let types: Vec<&str> = types.iter().map(String::as_str).collect();
+    for exactly_once in [false, true] {
+        let database = Postgres::shared(MAIN).database();
+        let outbox = Outbox::create(&database);
+        let more = if exactly_once { outbox.exactly_once() } else { String::new() };
+        let walpost = Walpost::start(&quick(&outbox, &more));
+        walpost.streams(&outbox, WITHIN);
+        let mut writer = outbox.writer();
+        for aggregate_type in &types {
+            writer.begin();
+            (0..50).for_each(|n| writer.event(aggregate_type, &format!("k{}", n % 5)));
+            writer.commit();
+        }
+        outbox.delivered(Kafka::shared(), &types, WITHIN).assert_exactly_once();
+        outbox.drained(WITHIN);
+        assert_eq!(walpost.terminate(WITHIN), 0);
+    }
 }
 
 #[test]
