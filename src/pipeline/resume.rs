@@ -16,10 +16,13 @@ pub struct Stored {
     pub event_id: String,
 }
 
-/// What is stored of an event's id: a record must hold it, however long it is. The position alone tells events apart.
+/// Longest event id that is stored whole, in bytes.
+pub const ID_BYTES_MAX: usize = 1000;
+
+/// What is stored of an event's id: a record and an index entry must hold it, however long it is. The position alone tells
+/// events of one system apart.
 pub fn id_beginning(id: &str) -> &str {
-    const BYTES_MAX: usize = 1000;
-    let mut end = id.len().min(BYTES_MAX);
+    let mut end = id.len().min(ID_BYTES_MAX);
     while !id.is_char_boundary(end) {
         end -= 1;
     }

@@ -47,14 +47,10 @@ pub use desk::{Desk, Selection};
 pub use store::{Known, KnownLetter, Store};
 
 use super::Error;
-use crate::pipeline::Position;
+use crate::pipeline::{Position, resume::id_beginning};
 
 /// Name of the table, in walpost's home schema.
 pub const TABLE: &str = "dead_letter";
-
-/// Longest event id that is stored whole, in bytes: it is part of an index, whose entries are bounded. The position
-/// alone tells events of one system apart; the header `id` has the whole of it.
-const EVENT_ID_BYTES_MAX: usize = 1000;
 
 /// An event that was not delivered, and why. Texts are for people and for finding it: those that came as bytes are made
 /// UTF-8 by replacement, and what the database's encoding does not have is escaped. Bytes are kept exactly.
@@ -336,11 +332,7 @@ impl Encoding {
     }
 
     fn event_id(self, id: &str) -> Cow<'_, str> {
-        let mut end = id.len().min(EVENT_ID_BYTES_MAX);
-        while !id.is_char_boundary(end) {
-            end -= 1;
-        }
-        self.text(&id[..end])
+        self.text(id_beginning(id))
     }
 }
 

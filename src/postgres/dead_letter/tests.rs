@@ -1,4 +1,5 @@
 use super::*;
+use crate::pipeline::resume::ID_BYTES_MAX;
 
 #[test]
 fn park_keys_differ_where_any_part_does() {
@@ -42,9 +43,9 @@ fn a_text_becomes_one_that_the_database_can_hold() {
     ] {
         assert_eq!((&*all.text(text), &*few.text(text)), (in_all, in_few));
     }
-    let long = "é".repeat(EVENT_ID_BYTES_MAX);
-    assert_eq!(all.event_id(&long), "é".repeat(EVENT_ID_BYTES_MAX / 2));
-    assert_eq!(all.event_id(&format!("a{long}")).len(), EVENT_ID_BYTES_MAX - 1);
+    let long = "é".repeat(ID_BYTES_MAX);
+    assert_eq!(all.event_id(&long), "é".repeat(ID_BYTES_MAX / 2));
+    assert_eq!(all.event_id(&format!("a{long}")).len(), ID_BYTES_MAX - 1);
 }
 
 #[test]
