@@ -265,7 +265,7 @@ impl Positions {
         let topic = new_topic(&self.topic, Some(1), self.replication).set("cleanup.policy", "compact");
         let options = AdminOptions::new().operation_timeout(Some(ANSWER));
         let created = topics::create(&admin, &topic, &options, self.patience, &self.principal);
-        tokio::runtime::Handle::current().block_on(created)
+        tokio::runtime::Handle::current().block_on(created).map(|_made| ())
     }
 
     fn unreadable(&self, error: &KafkaError) -> Error {

@@ -97,7 +97,7 @@ impl Preparation {
                 let awaited = AdminOptions::new()
                     .request_timeout(Some(Duration::from_secs(3600)))
                     .operation_timeout(Some(Duration::from_secs(30)));
-                made = make(admin, &topic, &awaited, patience, &principal).await?;
+                made = create(admin, &topic, &awaited, patience, &principal).await?;
             }
             let batch_bytes_max = match admin {
                 Ok(admin) if limits => limits::read(&admin, &[name]).await.pop().map(|(_, limit)| limit),
@@ -133,19 +133,8 @@ pub(super) fn new_topic(name: &str, partitions: Option<i32>, replicas: Option<i3
     NewTopic::new(name, partitions.unwrap_or(BROKER_DEFAULT), replication)
 }
 
-/// Resolves when the topic exists. `patience`: how long there may be too few brokers for it.
+/// Resolves when the topic exists, with whether it did not before. `patience`: how long there may be too few brokers for it.
 pub(super) async fn create(
-    admin: &AdminClient<DefaultClientContext>,
-    topic: &NewTopic<'_>,
-    options: &AdminOptions,
-    patience: Duration,
-    principal: &str,
-) -> Result<(), Error> {
-    make(admin, topic, options, patience, principal).await.map(|_made| ())
-}
-
-/// The same; whether it did not exist before.
-async fn make(
     admin: &AdminClient<DefaultClientContext>,
     topic: &NewTopic<'_>,
     options: &AdminOptions,
