@@ -116,7 +116,7 @@ impl Error {
         Error::Rejected { event, limit, reason, too_large: false, producer_ended: false }
     }
 
-    /// The same, where it is about the topic of a record.
+    /// The same error, of the record where it is about its topic.
     pub(super) fn of_record(self, record: &Record<'_>) -> Error {
         match self {
             Error::CreateTopic { reason, refusal: Some(refusal), .. } => {

@@ -159,7 +159,7 @@ impl Kafka {
     /// else may be sent until [`Kafka::is_holding`] is false again.
     pub fn send(&mut self, record: &Record<'_>) -> Result<(), Error> {
         if self.transaction.as_ref().is_some_and(|transaction| transaction.positions.topic == record.topic) {
-            return self.refuse(record, Error::taken(record));
+            return self.refuse(OwnedRecord::new(record), Error::taken(record));
         }
         let topic = match self.ids.get(record.topic) {
             Some(topic) => *topic,
@@ -198,11 +198,12 @@ impl Kafka {
         }
     }
 
-    fn refuse(&mut self, record: &Record<'_>, error: Error) -> Result<(), Error> {
+    /// Sets a record aside of which nothing got to Kafka, or ends with it.
+    fn refuse(&mut self, record: OwnedRecord, error: Error) -> Result<(), Error> {
         if !self.sets_aside {
             return Err(error);
         }
-        self.refused = Some((OwnedRecord::new(record), error));
+        self.refused = Some((record, error));
         Ok(())
     }
 
@@ -306,10 +307,7 @@ impl Kafka {
                 };
                 preparation.ended(&prepared);
                 let prepared = match prepared.map_err(|error| record.lend(|record| error.of_record(record))) {
-                    Err(error) if self.sets_aside && error.is_local() => {
-                        self.refused = Some((record, error));
-                        return Ok(());
-                    }
+                    Err(error) if error.is_local() => return self.refuse(record, error),
                     prepared => prepared?,
                 };
                 let topic = self.open(&record.topic);
@@ -530,10 +528,9 @@ impl Kafka {
             transaction.begin()?;
         }
         match self.hand_over(id, record) {
-            Err(error) if self.sets_aside && error.is_local() => {
+            Err(error) if error.is_local() => {
                 self.alone = None;
-                self.refused = Some((OwnedRecord::new(record), error));
-                return Ok(());
+                return self.refuse(OwnedRecord::new(record), error);
             }
             handed => handed?,
         }
