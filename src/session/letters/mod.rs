@@ -1,9 +1,9 @@
 //! Events that cannot be delivered, on their way among the dead letters and back into the stream.
 //!
 //! Every event here has a ticket, which is acknowledged when its row is durable, or the topic has it, or both: until then
-//! nothing of its transaction is confirmed (G1, G7). What is to be done is decided by [`Parking`]. Here it is done: the table is worked on by one
-//! task at a time, over a connection that it closes again, so that no shutdown of the server waits for it (G8). A table
-//! that cannot be worked on is tried again while the stream waits.
+//! nothing of its transaction is confirmed (G1, G7). What is to be done is decided by [`Parking`]. Here it is done: the
+//! table is worked on by one task at a time, over a connection that it closes again, so that no shutdown of the server
+//! waits for it (G8). A table that cannot be worked on is tried again while the stream waits.
 
 mod letter;
 mod parked;
