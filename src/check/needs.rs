@@ -71,6 +71,8 @@ pub(super) mod tests {
                 idempotency_key: optional("idempotency_key"),
                 occurred_at: optional("occurred_at"),
                 traceparent: optional("traceparent"),
+                seq: optional("seq"),
+                txid: optional("txid"),
             },
             topic: "outbox.event.${aggregate_type}".parse().unwrap(),
             timestamp: Timestamp::Commit,

@@ -60,6 +60,8 @@ pub const COLUMNS: &[&str] = &[
     "idempotency_key",
     "occurred_at",
     "traceparent",
+    "seq",
+    "txid",
 ];
 
 /// All keys, in the order in which they are shown.

@@ -40,6 +40,10 @@ pub(super) struct ColumnNames {
     occurred_at: Option<String>,
     #[serde(deserialize_with = "value::optional_name")]
     traceparent: Option<String>,
+    #[serde(deserialize_with = "value::optional_name")]
+    seq: Option<String>,
+    #[serde(deserialize_with = "value::optional_name")]
+    txid: Option<String>,
 }
 
 impl ColumnNames {
@@ -68,6 +72,8 @@ impl ColumnNames {
             idempotency_key: optional(self.idempotency_key, "idempotency_key", "idempotency_key"),
             occurred_at: optional(self.occurred_at, "occurred_at", "occurred_at"),
             traceparent: optional(self.traceparent, "traceparent", "traceparent"),
+            seq: optional(self.seq, "seq", "seq"),
+            txid: optional(self.txid, "txid", "txid"),
         }
     }
 }

@@ -47,6 +47,10 @@ pub struct Columns {
     pub idempotency_key: Optional,
     pub occurred_at: Optional,
     pub traceparent: Optional,
+    /// Order of insertion: in which rows are read from the table. In no record.
+    pub seq: Optional,
+    /// The inserting transaction, an `xid8`: proves that a row is published. In no record.
+    pub txid: Optional,
 }
 
 /// A column that a table may lack.

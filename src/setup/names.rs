@@ -25,6 +25,8 @@ pub fn is_own(columns: &Columns) -> bool {
         occurred_at,
         // Not a column of it; a table that was given one is still ours.
         traceparent: _,
+        seq,
+        txid,
     } = columns;
     [
         (id, "id"),
@@ -36,6 +38,8 @@ pub fn is_own(columns: &Columns) -> bool {
         (&destination.name, "destination"),
         (&idempotency_key.name, "idempotency_key"),
         (&occurred_at.name, "occurred_at"),
+        (&seq.name, "seq"),
+        (&txid.name, "txid"),
     ]
     .iter()
     .all(|(name, own)| name == own)

@@ -22,6 +22,8 @@ pub(crate) fn walpost(schema: &str, table: &str) -> Outbox {
             idempotency_key: optional("idempotency_key"),
             occurred_at: optional("occurred_at"),
             traceparent: optional("traceparent"),
+            seq: optional("seq"),
+            txid: optional("txid"),
         },
         topic: "outbox.event.${aggregate_type}".parse().expect("a template"),
         timestamp: Timestamp::Commit,

@@ -1,0 +1,75 @@
+-- How far each slot is published, and the proof of it: what lets rows be deleted, and a lost slot be survived.
+--
+-- walpost takes a snapshot S of the transactions that have ended, and then the end L of the log. Whatever is visible in S
+-- ends at or below L: once all up to L is delivered, every row whose txid is visible in S is published, for ever. It
+-- writes S here, and touches no row of the outbox. The columns txid must hold the id of the whole transaction
+-- (pg_current_xact_id()), never xmin: a sub-transaction has another.
+--
+--     select slot, published_at, confirmed from walpost.progress;
+--     select o.* from walpost.outbox o, walpost.progress p where p.slot = 'walpost' and not walpost.is_published(o.txid, p);
+--
+-- Run this file as often as you like: what exists is left as it is. Run roles.sql after it.
+
+do $walpost$
+begin
+    -- Not CREATE SCHEMA IF NOT EXISTS, which asks for the right to make one even where there is nothing to make.
+    if to_regnamespace('walpost') is null then
+        create schema walpost;
+    end if;
+end
+$walpost$;
+
+create table if not exists walpost.progress (
+    slot              text        primary key,
+
+    -- Whose log it speaks of, and who may write.
+    system_identifier text        not null,
+    timeline          bigint      not null,
+    epoch             bigint      not null default 0,
+
+    -- The slot as it was when this row was written.
+    confirmed         pg_lsn,
+    stopped_clean     boolean     not null default false,
+
+    -- The proof.
+    published         pg_snapshot,
+    published_at      timestamptz,
+    candidate         pg_snapshot,
+    candidate_lsn     pg_lsn,
+    candidate_at      timestamptz,
+
+    -- What was there before the slot.
+    started           pg_snapshot,
+    started_sent      boolean     not null default false,
+
+    -- Reading of the table that is under way.
+    reading           text
+        constraint progress_reading_is_known check (reading in ('initial', 'recovery')),
+    reading_visible   pg_snapshot,
+    reading_at        pg_lsn,
+    reading_key       jsonb,
+
+    updated_at        timestamptz not null default clock_timestamp()
+);
+
+-- A row that was there before the slot is published only if it was sent.
+create or replace function walpost.is_published(txid xid8, progress walpost.progress) returns boolean
+language sql stable
+return coalesce(pg_visible_in_snapshot(txid, (progress).published)
+                and ((progress).started_sent or not pg_visible_in_snapshot(txid, (progress).started)), false);
+
+comment on table  walpost.progress is 'How far walpost has published, a row a slot';
+comment on column walpost.progress.system_identifier is 'The server whose log and transactions it speaks of; a restored dump has another, and the proof is void there';
+comment on column walpost.progress.timeline          is 'Raised by each promotion';
+comment on column walpost.progress.epoch             is 'Raised by each process that gains the slot; what an older one writes then is refused';
+comment on column walpost.progress.confirmed         is 'Confirmed position of the slot at updated_at';
+comment on column walpost.progress.stopped_clean     is 'confirmed is the last word: walpost stopped in order, and nothing was confirmed since';
+comment on column walpost.progress.published         is 'All that is visible in it is published';
+comment on column walpost.progress.published_at      is 'When it was taken';
+comment on column walpost.progress.candidate         is 'Becomes published once confirmed has passed candidate_lsn';
+comment on column walpost.progress.started           is 'What was visible when the slot began: the log has none of it';
+comment on column walpost.progress.started_sent      is 'That was read from the table and sent';
+comment on column walpost.progress.reading           is 'initial: rows older than the slot are being sent. recovery: rows that a lost slot left unpublished are';
+comment on column walpost.progress.reading_visible   is 'The rows to send are visible in it; NULL until the slot is made';
+comment on column walpost.progress.reading_at        is 'Consistent point of the slot that was made for it; all later rows come from the log';
+comment on column walpost.progress.reading_key       is 'Where it is to go on: table and order of the last row that Kafka acknowledged; NULL at the first row';
