@@ -127,6 +127,27 @@ impl Slot {
     }
 }
 
+/// Tries to take the advisory lock of a slot for the session. Whoever makes the slot, streams from it or replaces it holds
+/// the lock first, so that two never do. It is the database's, as the slot is.
+pub fn lock_sql(slot: &str) -> String {
+    format!("select pg_catalog.pg_try_advisory_lock({})", lock_key(slot))
+}
+
+/// The server process that has the lock.
+pub fn lock_holder_sql(slot: &str) -> String {
+    // The server shows the two halves of the key.
+    format!(
+        "select l.pid from pg_catalog.pg_locks l join pg_catalog.pg_database d on d.oid = l.database
+         where l.locktype = 'advisory' and l.objsubid = 1 and l.granted and d.datname = pg_catalog.current_database()
+         and (l.classid::bigint << 32) | l.objid::bigint = {}",
+        lock_key(slot)
+    )
+}
+
+fn lock_key(slot: &str) -> String {
+    format!("pg_catalog.hashtextextended({}, 0)", quote::literal(&format!("walpost slot {slot}")))
+}
+
 /// Why a slot was not made or dropped.
 #[derive(Debug, thiserror::Error)]
 pub enum SlotError {
@@ -175,7 +196,7 @@ pub async fn drop(client: &Client, slot: &str, role: &str) -> Result<(), SlotErr
     dropped.map(|_| ()).map_err(|error| SlotError::new(error, slot, role))
 }
 
-/// Makes a persistent slot for pgoutput.
+/// Makes a persistent slot for pgoutput. The session keeps the slot's advisory lock.
 ///
 /// The server first waits for every transaction that is writing, in any database, to end. `waiting` hears every two
 /// seconds what it waits for, from `observer`, a second session of the same role. When `cancelled` completes first, the
@@ -189,6 +210,9 @@ pub async fn create(
     cancelled: impl Future<Output = ()>,
 ) -> Result<Lsn, SlotError> {
     let sql = |error| SlotError::new(error, slot, role);
+    if !client.query_one(&lock_sql(slot), &[]).await.map_err(sql)?.get::<_, bool>(0) {
+        return Err(SlotError::InUse(slot.to_owned()));
+    }
     // Waiting is what we are here for.
     client
         .execute(

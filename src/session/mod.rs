@@ -218,6 +218,7 @@ struct Begun {
 
 async fn begin(config: &Config, learnt: &Learnt, mut connection: Replication) -> Result<Begun, Error> {
     let identity = connection.identify_system().await?;
+    slot::lock(&mut connection, &config.slot).await?;
     let slot = Slot::read(&mut connection, &config.slot, &identity.database).await?;
     let patience = wal_sender_timeout(&mut connection).await?.unwrap_or(SILENCE_MAX);
     let start = slot.confirmed;

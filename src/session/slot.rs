@@ -1,10 +1,14 @@
-//! The slot as the session finds it: where it stands, and whether it can be streamed from.
+//! The slot as the session finds it: whether it is ours to use, where it stands, and whether it can be streamed from.
 
 use std::time::Duration;
 
 use crate::{
     pipeline::Lsn,
-    postgres::{self, ErrorKind, replication::Replication},
+    postgres::{
+        self, ErrorKind,
+        replication::Replication,
+        slot::{lock_holder_sql, lock_sql},
+    },
 };
 
 /// A row of `pg_replication_slots`.
@@ -96,6 +100,18 @@ impl Slot {
         // A slot that is still being made has no position yet: whoever makes it is about to let it go.
         confirmed.map(|confirmed| Slot { confirmed }).ok_or_else(|| Unusable::InUse { slot, pid: None }.into())
     }
+}
+
+/// Takes the advisory lock of the slot, which the walsender holds until it ends. The slot alone is no lock: nobody has it
+/// while it does not exist yet, or between two streams.
+pub(super) async fn lock(connection: &mut Replication, slot: &str) -> Result<(), super::Error> {
+    let got = connection.query(&lock_sql(slot)).await?;
+    if got.into_iter().next().map(columns::<1>) == Some([Some("t".to_owned())]) {
+        return Ok(());
+    }
+    let holder = connection.query(&lock_holder_sql(slot)).await?.into_iter().next().map(columns::<1>);
+    let pid = holder.and_then(|[pid]| pid?.parse().ok());
+    Err(Unusable::InUse { slot: slot.to_owned(), pid }.into())
 }
 
 fn columns<const N: usize>(row: Vec<Option<String>>) -> [Option<String>; N] {

@@ -6,7 +6,7 @@ use crate::support::{
     eventually,
     kafka::Kafka,
     outbox::{Bulk, Outbox},
-    postgres::{MAIN, Postgres},
+    postgres::{MAIN, Postgres, VERSIONS},
     walpost::Walpost,
 };
 
@@ -48,6 +48,39 @@ fn a_second_process_takes_over_when_the_first_is_killed() {
     writer.one("bulk", "last");
     outbox.delivered(kafka, &["bulk"], WITHIN).assert_complete();
     assert_eq!(third.terminate(WITHIN), 0);
+}
+
+/// The slot itself is no lock while nobody streams from it, nor while it does not exist.
+#[test]
+fn whoever_has_the_lock_of_the_slot_keeps_others_on_standby() {
+    for version in VERSIONS {
+        let database = Postgres::shared(version).database();
+        let outbox = Outbox::create(&database);
+        let slot = outbox.slot();
+        // Replication is all that this role may do.
+        database.sql(&format!("CREATE ROLE {slot}_stream LOGIN REPLICATION"));
+        let url = database.url().replace("postgres@", &format!("{slot}_stream@"));
+        let configuration = outbox.configuration(Kafka::shared(), &format!("database_url = '{url}'"));
+        let other = database.session();
+        other.run(&format!("SELECT pg_drop_replication_slot('{slot}')"));
+        other.run(&format!("SELECT pg_advisory_lock(hashtextextended('walpost slot {slot}', 0))"));
+        let pid: u32 = other.get("SELECT pg_backend_pid()");
+        let walpost = Walpost::start(&configuration);
+        let waits = format!("standby: slot {slot} is in use (held by server process {pid}); waiting for it");
+        eventually(WITHIN, "it waits for the lock", || walpost.log().contains(&waits).then_some(()));
+        other.run(&format!("SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')"));
+        drop(other);
+        let walsender = walpost.streams(&outbox, WITHIN);
+        let session = database.session();
+        let holders = session.rows(
+            "SELECT pid FROM pg_locks WHERE locktype = 'advisory'
+             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+        );
+        assert_eq!(holders, [[Some(walsender.to_string())]], "{version}: it streams, and has the lock");
+        assert_eq!(walpost.terminate(WITHIN), 0);
+        drop(session);
+        database.sql(&format!("DROP ROLE {slot}_stream"));
+    }
 }
 
 #[test]
