@@ -45,6 +45,7 @@ create table if not exists walpost.progress (
     -- Reading of the table that is under way.
     reading           text
         constraint progress_reading_is_known check (reading in ('initial', 'recovery')),
+    reading_since     timestamptz,
     reading_visible   pg_snapshot,
     reading_at        pg_lsn,
     reading_key       jsonb,
@@ -70,6 +71,7 @@ comment on column walpost.progress.candidate         is 'Becomes published once 
 comment on column walpost.progress.started           is 'What was visible when the slot began: the log has none of it';
 comment on column walpost.progress.started_sent      is 'That was read from the table and sent';
 comment on column walpost.progress.reading           is 'initial: rows older than the slot are being sent. recovery: rows that a lost slot left unpublished are';
+comment on column walpost.progress.reading_since     is 'When it began: what was committed by then is among it';
 comment on column walpost.progress.reading_visible   is 'The rows to send are visible in it; NULL until the slot is made';
 comment on column walpost.progress.reading_at        is 'Consistent point of the slot that was made for it; all later rows come from the log';
 comment on column walpost.progress.reading_key       is 'Where it is to go on: table and order of the last row that Kafka acknowledged; NULL at the first row';

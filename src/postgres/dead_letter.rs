@@ -46,7 +46,6 @@ use tokio_postgres::{
 pub use desk::{Desk, Selection};
 pub use store::{Known, KnownLetter, Store};
 
-use super::Error;
 use crate::pipeline::{Position, resume::id_beginning};
 
 /// Name of the table, in walpost's home schema.
@@ -400,21 +399,4 @@ fn unix_ms(time: SystemTime) -> i64 {
 fn from_unix_ms(ms: i64) -> SystemTime {
     let distance = Duration::from_millis(ms.unsigned_abs());
     if ms < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance }
-}
-
-/// Runs `work` in a transaction whose commit waits for the disk whatever the database's default: what it decides is
-/// acted on. Not cancel safe: the session is left in the transaction.
-async fn durably<T>(client: &Client, work: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, Error> {
-    client.batch_execute("begin; set local synchronous_commit = on").await?;
-    match work.await {
-        Ok(done) => {
-            client.batch_execute("commit").await?;
-            Ok(done)
-        }
-        Err(error) => {
-            // A rollback that fails is the end of the session, which rolls back too.
-            client.batch_execute("rollback").await.ok();
-            Err(error.into())
-        }
-    }
 }

@@ -111,6 +111,12 @@ pub enum Error {
         /// What was wrong.
         what: String,
     },
+    /// Another process has the slot by now, and its word counts.
+    #[error("another process has gained replication slot {slot} meanwhile: this one writes nothing about it any more")]
+    Superseded {
+        /// The slot.
+        slot: String,
+    },
     /// The SQL client failed without an error of the server.
     #[error("the SQL connection to PostgreSQL failed")]
     Sql(#[source] tokio_postgres::Error),
@@ -138,6 +144,7 @@ impl Error {
         match self {
             Error::Refused { refusal, server } => refusal.kind(server),
             Error::CopyEnded => ErrorKind::ServerStopping,
+            Error::Superseded { .. } => ErrorKind::SlotInUse { pid: None },
             Error::Tls(error) => error.kind(),
             // One host that may come back is reason enough to try again.
             Error::Hosts(errors) => errors

@@ -4,12 +4,13 @@
 //! [`tls`], over which either a [`replication`] session logs in ([`startup`]) and becomes a [`stream`], or an [`sql`]
 //! session. [`refusal`] knows what the server's errors mean and what mends them. [`server`], [`table`], [`publication`] and
 //! [`slot`] read the catalog; [`schema`] has the SQL of `sql/` under the configured names. [`dead_letter`] is the table of
-//! what could not be delivered.
+//! what could not be delivered, [`progress`] the one that says what is published.
 
 mod connection;
 pub mod conninfo;
 pub mod dead_letter;
 pub mod error;
+pub mod progress;
 pub mod publication;
 pub mod quote;
 pub mod refusal;

@@ -100,6 +100,26 @@ impl Session for Sql {
     async fn close(self) {}
 }
 
+/// Runs `work` in a transaction whose commit waits for the disk whatever the database's default: what it decides is
+/// acted on. Not cancel safe: the session is left in the transaction.
+pub(crate) async fn durably<T>(
+    client: &Client,
+    work: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, Error> {
+    client.batch_execute("begin; set local synchronous_commit = on").await?;
+    match work.await {
+        Ok(done) => {
+            client.batch_execute("commit").await?;
+            Ok(done)
+        }
+        Err(error) => {
+            // A rollback that fails is the end of the session, which rolls back too.
+            client.batch_execute("rollback").await.ok();
+            Err(error.into())
+        }
+    }
+}
+
 /// The client has no codes for what it finds wrong itself, only words.
 fn login_error(error: tokio_postgres::Error, at: &ConnInfo) -> Error {
     let words = std::error::Error::source(&error).map(ToString::to_string);

@@ -5,12 +5,12 @@ use std::time::SystemTime;
 use futures_util::{Stream, TryStreamExt};
 use tokio_postgres::types::ToSql;
 
-use super::{Access, COLUMNS, Encoding, ParkKey, ReasonClass, State, Stored, TABLE, durably};
+use super::{Access, COLUMNS, Encoding, ParkKey, ReasonClass, State, Stored, TABLE};
 use crate::postgres::{
     Error,
     conninfo::ConnInfo,
     quote,
-    sql::{self, Sql},
+    sql::{self, Sql, durably},
 };
 
 /// The letters of one slot, of whichever system identifier.

@@ -6,7 +6,7 @@ use futures_util::future::try_join_all;
 use tokio_postgres::{Statement, types::ToSql};
 
 use super::{
-    Access, COLUMNS, DeadLetter, Encoding, ParkKey, ReasonClass, Replayed, State, Stored, TABLE, durably, from_unix_ms,
+    Access, COLUMNS, DeadLetter, Encoding, ParkKey, ReasonClass, Replayed, State, Stored, TABLE, from_unix_ms,
 };
 use crate::{
     pipeline::{Lsn, Position},
@@ -14,7 +14,7 @@ use crate::{
         Error,
         conninfo::ConnInfo,
         quote,
-        sql::{self, Sql},
+        sql::{self, Sql, durably},
     },
 };
 
