@@ -27,6 +27,9 @@ create table if not exists walpost.progress (
     timeline          bigint      not null,
     epoch             bigint      not null default 0,
 
+    -- Which tables and rows it speaks of.
+    publication       text,
+
     -- The slot as it was when this row was written.
     confirmed         pg_lsn,
     stopped_clean     boolean     not null default false,
@@ -63,6 +66,7 @@ comment on table  walpost.progress is 'How far walpost has published, a row a sl
 comment on column walpost.progress.system_identifier is 'The server whose log and transactions it speaks of; a restored dump has another, and the proof is void there';
 comment on column walpost.progress.timeline          is 'Raised by each promotion';
 comment on column walpost.progress.epoch             is 'Raised by each process that gains the slot; what an older one writes then is refused';
+comment on column walpost.progress.publication       is 'What the slot is streamed through: rows that it leaves out are not the slot''s to prove. NULL: not known, so all are';
 comment on column walpost.progress.confirmed         is 'Confirmed position of the slot at updated_at';
 comment on column walpost.progress.stopped_clean     is 'confirmed is the last word: walpost stopped in order, and nothing was confirmed since';
 comment on column walpost.progress.published         is 'All that is visible in it is published';
