@@ -13,7 +13,7 @@ use crate::{
     config::Config,
     postgres::ErrorKind,
     session::{
-        self, End, Error, Learnt,
+        self, End, Error, Learnt, Takeover,
         letters::{self, Culprit},
     },
     sink::kafka::{self, BatchBytes},
@@ -29,12 +29,14 @@ const BACKOFF_MAX: Duration = Duration::from_secs(10);
 pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<bool>) -> Result<End, Error> {
     let mut backoff = Backoff::new();
     let mut learnt = Learnt { batches: BatchBytes::of(config), culprits: Vec::new() };
+    let mut takeover = Takeover::default();
     let mut rejected = None;
     // Since when a right is missing in Kafka: nothing was confirmed after that.
     let mut unauthorized = None;
     loop {
         let before = status.now().confirmed;
-        let session = select_stop(session::run(config, &learnt, status, stop.clone()), &mut stop, status).await;
+        let session = session::run(config, &learnt, &mut takeover, status, stop.clone());
+        let session = select_stop(session, &mut stop, status).await;
         let confirmed = status.now().confirmed;
         if confirmed != before {
             backoff = Backoff::new();

@@ -24,6 +24,15 @@ pub(super) fn compare(mut config: Config) -> Result<Config, Contradiction> {
         );
         return Err(Contradiction { path: "confirm_interval", problem });
     }
+    // A holder that rests replies that seldom, and a reply may be late.
+    if config.takeover_timeout < config.status_interval * 2 {
+        let problem = format!(
+            "{} is not twice the status_interval of {}: a process that lives would be taken for dead",
+            humantime::format_duration(config.takeover_timeout),
+            humantime::format_duration(config.status_interval)
+        );
+        return Err(Contradiction { path: "takeover_timeout", problem });
+    }
     if config.in_flight_bytes == 0 {
         return Err(Contradiction {
             path: "in_flight_bytes",

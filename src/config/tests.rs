@@ -89,6 +89,7 @@ fn defaults_alone_make_a_configuration() {
     assert_eq!((config.in_flight_records, config.in_flight_bytes), (5000, 16 << 20));
     assert_eq!(config.unknown_topic_timeout, Duration::from_secs(60));
     assert_eq!(config.unauthorized_timeout, None);
+    assert_eq!(config.takeover_timeout, Duration::from_secs(60));
     assert!(!config.topics.create);
     assert_eq!((config.topics.partitions, config.topics.replication), (None, None));
     assert_eq!(config.http_listen, Some(SocketAddr::from(([127, 0, 0, 1], 9464))));
@@ -285,6 +286,9 @@ fn bounds_are_compared() {
     typed().flags(&["--confirm-interval", "10s"]).config();
     assert!(typed().flags(&["--confirm-interval", "0s"]).error().contains("above 0"));
     assert!(typed().flags(&["--in-flight-bytes", "0"]).error().contains("above 0"));
+    let error = typed().flags(&["--takeover-timeout", "19s"]).error();
+    assert!(error.starts_with("--takeover-timeout: 19s is not twice the status_interval of 10s"), "{error}");
+    typed().flags(&["--takeover-timeout", "20s"]).config();
 
     let queue = |messages, kbytes| {
         let messages = format!("queue.buffering.max.messages={messages}");

@@ -6,6 +6,7 @@
 pub mod letters;
 mod sampler;
 pub mod slot;
+mod takeover;
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,6 +15,7 @@ use tokio::{select, sync::watch};
 use letters::{Culprit, Letters, Verdict};
 use sampler::{Sample, Sampler, is_shutdown};
 use slot::{Slot, wal_sender_timeout};
+pub use takeover::Takeover;
 
 use crate::{
     config::{Config, Delivery},
@@ -119,6 +121,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The least silence that means something on a busy machine.
 const SILENCE_MIN: Duration = Duration::from_secs(5);
 
+/// A server process that was told to end takes about as long.
+const ENDING: Duration = Duration::from_millis(20);
+
 /// What earlier sessions of this process learnt.
 #[derive(Clone, Debug)]
 pub struct Learnt {
@@ -166,11 +171,12 @@ struct Published {
 pub async fn run(
     config: &Config,
     learnt: &Learnt,
+    takeover: &mut Takeover,
     status: &Status,
     mut stop: watch::Receiver<bool>,
 ) -> Result<End, Error> {
     let connection = Replication::connect(&config.database).await?;
-    let begun = tokio::time::timeout(SILENCE_MAX, begin(config, learnt, connection)).await;
+    let begun = tokio::time::timeout(SILENCE_MAX, begin(config, learnt, takeover, connection)).await;
     let Begun { stream, identity, log, patience, letters, mut sampler, sample } =
         begun.map_err(|_| Error::Silence { silent: SILENCE_MAX })??;
     let start = log.start;
@@ -216,10 +222,20 @@ struct Begun {
     sample: Sample,
 }
 
-async fn begin(config: &Config, learnt: &Learnt, mut connection: Replication) -> Result<Begun, Error> {
+async fn begin(
+    config: &Config,
+    learnt: &Learnt,
+    takeover: &mut Takeover,
+    mut connection: Replication,
+) -> Result<Begun, Error> {
     let identity = connection.identify_system().await?;
-    slot::lock(&mut connection, &config.slot).await?;
-    let slot = Slot::read(&mut connection, &config.slot, &identity.database).await?;
+    let slot = loop {
+        match Slot::take(&mut connection, &config.slot, &identity.database).await {
+            Ok(slot) => break slot,
+            Err(error) => takeover.consider(&mut connection, config.takeover_timeout, error).await?,
+        }
+        tokio::time::sleep(ENDING).await;
+    };
     let patience = wal_sender_timeout(&mut connection).await?.unwrap_or(SILENCE_MAX);
     let start = slot.confirmed;
     let history = match config.delivery {

@@ -46,12 +46,20 @@ pub enum Unusable {
     Lost { slot: String, reason: String, confirmed: String },
     #[error("replication slot {slot:?} is in use{}", .pid.map_or_else(String::new, |pid| format!(" by server process {pid}")))]
     InUse { slot: String, pid: Option<i32> },
+    #[error(
+        "replication slot {slot:?} is in use by server process {pid}, whose client has been silent for {} s, and this role may not \
+         end it ({refused}): as a superuser SELECT pg_terminate_backend({pid}), or grant pg_signal_backend to the role; else the \
+         server ends it after wal_sender_timeout, unless that is 0",
+        .silent.as_secs()
+    )]
+    Silent { slot: String, pid: i32, silent: Duration, refused: String },
 }
 
 impl Unusable {
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
             Unusable::InUse { pid, .. } => ErrorKind::SlotInUse { pid: *pid },
+            Unusable::Silent { pid, .. } => ErrorKind::SlotInUse { pid: Some(*pid) },
             Unusable::Missing { .. }
             | Unusable::OtherDatabase { .. }
             | Unusable::OtherKind { .. }
@@ -62,8 +70,14 @@ impl Unusable {
 }
 
 impl Slot {
-    /// Reads the slot over the connection that will stream from it. `name` is a legal slot name.
-    pub(super) async fn read(connection: &mut Replication, name: &str, database: &str) -> Result<Slot, super::Error> {
+    /// Takes the advisory lock of the slot, then reads the slot, over the connection that will stream from it. `name` is a
+    /// legal slot name.
+    pub(super) async fn take(connection: &mut Replication, name: &str, database: &str) -> Result<Slot, super::Error> {
+        lock(connection, name).await?;
+        Slot::read(connection, name, database).await
+    }
+
+    async fn read(connection: &mut Replication, name: &str, database: &str) -> Result<Slot, super::Error> {
         // invalidation_reason exists from 17 on; going through jsonb asks for it everywhere.
         let rows = connection
             .query(&format!(
@@ -104,7 +118,7 @@ impl Slot {
 
 /// Takes the advisory lock of the slot, which the walsender holds until it ends. The slot alone is no lock: nobody has it
 /// while it does not exist yet, or between two streams.
-pub(super) async fn lock(connection: &mut Replication, slot: &str) -> Result<(), super::Error> {
+async fn lock(connection: &mut Replication, slot: &str) -> Result<(), super::Error> {
     let got = connection.query(&lock_sql(slot)).await?;
     if got.into_iter().next().map(columns::<1>) == Some([Some("t".to_owned())]) {
         return Ok(());
@@ -114,7 +128,7 @@ pub(super) async fn lock(connection: &mut Replication, slot: &str) -> Result<(),
     Err(Unusable::InUse { slot: slot.to_owned(), pid }.into())
 }
 
-fn columns<const N: usize>(row: Vec<Option<String>>) -> [Option<String>; N] {
+pub(super) fn columns<const N: usize>(row: Vec<Option<String>>) -> [Option<String>; N] {
     row.try_into().expect("the query names its columns")
 }
 
