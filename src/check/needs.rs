@@ -76,6 +76,7 @@ pub(super) mod tests {
             },
             topic: "outbox.event.${aggregate_type}".parse().unwrap(),
             timestamp: Timestamp::Commit,
+            order_by: Vec::new(),
         }
     }
 

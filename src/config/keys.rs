@@ -73,6 +73,7 @@ pub const KEYS: &[Key] = &[
     key("publication", Kind::Text, Some("walpost"), "Publication, as the catalog holds its name"),
     outbox_key("table", Kind::Text, Some("walpost.outbox"), "Outbox table, as SQL writes its name"),
     outbox_key("preset", choice(&["walpost", "debezium"], &["destination", "status"]), Some("walpost"), "Column names"),
+    outbox_key("order_by", Kind::Text, None, "Columns that order rows read from the table, joined by commas, else seq"),
     key("format", choice(&["native"], &["debezium", "cloudevents"]), Some("native"), "Shape of the records"),
     key("delivery", choice(&["at_least_once", "exactly_once"], &[]), Some("at_least_once"), "Delivery guarantee"),
     key("snapshot", choice(&["never"], &["initial"]), Some("never"), "Rows that are older than the slot"),

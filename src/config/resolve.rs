@@ -148,6 +148,7 @@ impl Outbox {
             columns: self.columns.over(self.preset),
             topic: self.route.topic,
             timestamp: self.record.timestamp,
+            order_by: self.order_by,
         }
     }
 }

@@ -115,6 +115,8 @@ pub(super) struct Outbox {
     pub(super) preset: Preset,
     #[serde(default)]
     pub(super) columns: ColumnNames,
+    #[serde(default, deserialize_with = "value::names")]
+    pub(super) order_by: Vec<String>,
     pub(super) route: OutboxRoute,
     pub(super) record: Record,
 }

@@ -162,6 +162,13 @@ pub(super) fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Erro
     Ok(name)
 }
 
+/// Names as the catalog holds them, joined by commas.
+pub(super) fn names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let names: Vec<String> = text(from)?.split(',').map(|name| name.trim().to_owned()).collect();
+    names.iter().try_for_each(|name| catalog_name(name)).map_err(D::Error::custom)?;
+    Ok(names)
+}
+
 pub(super) fn optional_name<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     name(from).map(Some)
 }

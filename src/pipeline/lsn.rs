@@ -4,7 +4,7 @@ use std::{fmt, num::ParseIntError, str::FromStr};
 
 /// A byte position in the write-ahead log, as PostgreSQL prints it: two hexadecimal halves, `16/B374D848`.
 ///
-/// No arithmetic is offered: a position is only ever one that the server named (G1).
+/// No arithmetic is offered that could be confirmed: a position is only ever one that the server named (G1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(pub u64);
 
@@ -15,6 +15,12 @@ impl Lsn {
     /// Bytes of log from `earlier` to this position; 0 when `earlier` is not earlier.
     pub fn bytes_since(self, earlier: Lsn) -> u64 {
         self.0.saturating_sub(earlier.0)
+    }
+
+    /// What rows that a slot's log does not have carry as the commit of their position, where the slot's log begins at
+    /// this consistent point: below all that it has, and no commit's own, because records are aligned to 8 bytes.
+    pub fn of_older_rows(self) -> Lsn {
+        Lsn(self.0.saturating_sub(1))
     }
 }
 

@@ -16,6 +16,7 @@ pub mod feedback;
 pub mod frame;
 pub mod ledger;
 pub mod lsn;
+pub mod origin;
 pub mod outbox;
 pub mod pgoutput;
 pub mod record;
@@ -29,6 +30,7 @@ use std::collections::{HashMap, HashSet};
 pub use frame::PgTime;
 pub use ledger::{Limits, Ticket};
 pub use lsn::{Lsn, Position};
+pub use origin::{Origin, Reading};
 pub use record::{Headers, Record};
 
 use frame::Frame;
@@ -58,6 +60,8 @@ pub struct Pipeline {
     transaction: Option<Transaction>,
     ledger: Ledger,
     resume: Resume,
+    /// Of what [`Pipeline::step`] brings.
+    origin: Origin,
     /// Reported until the stored position is met.
     start: Lsn,
     counters: Counters,
@@ -77,6 +81,7 @@ enum Role {
 #[derive(Clone, Copy, Debug)]
 struct Transaction {
     begin: Begin,
+    origin: Origin,
     /// Ordinal of the next event.
     ordinal: u32,
 }
@@ -150,6 +155,7 @@ impl Pipeline {
             transaction: None,
             ledger: Ledger::new(start, limits),
             resume: Resume::default(),
+            origin: Origin::Stream,
             start,
             counters,
             noticed: HashSet::new(),
@@ -169,6 +175,40 @@ impl Pipeline {
                 Ok(if reply_requested { Output::ReplyRequested } else { Output::None })
             }
         }
+    }
+
+    /// What is stepped is no stream of its own, and its records are to say so. Before the first step.
+    pub fn mark(&mut self, origin: Origin) {
+        self.origin = origin;
+    }
+
+    /// Rows of the tables come in front of the stream, as one transaction: [`Pipeline::read`] takes them,
+    /// [`Pipeline::end_reading`] ends it. Between two transactions.
+    pub fn begin_reading(&mut self, reading: Reading) {
+        let Reading { origin, commit_lsn, first, at } = reading;
+        let begin = Begin { final_lsn: commit_lsn, commit_time: at, xid: 0 };
+        let outer = self.transaction.replace(Transaction { begin, origin, ordinal: first });
+        assert!(outer.is_none(), "tables are read inside a transaction");
+        self.ledger.begin();
+    }
+
+    /// Takes one pgoutput message about a row that was read: a relation, or an insert.
+    pub fn read<'a>(&'a mut self, message: &'a [u8]) -> Result<Output<'a>, Error> {
+        assert!(self.is_reading(), "a row of a table outside of a reading");
+        self.message(message)
+    }
+
+    /// All rows were read. What is acknowledged then confirms nothing: none of them is in the log.
+    pub fn end_reading(&mut self) {
+        assert!(self.is_reading(), "the end of a reading without its beginning");
+        if let Some(Transaction { begin, .. }) = self.transaction.take() {
+            self.ledger.commit(self.ledger.newest(), begin.commit_time);
+        }
+    }
+
+    /// Rows of the tables are being read.
+    pub fn is_reading(&self) -> bool {
+        self.transaction.is_some_and(|open| open.origin.is_table())
     }
 
     /// The sink has the record for good.
@@ -230,7 +270,7 @@ impl Pipeline {
     }
 
     fn begin(&mut self, begin: Begin) -> Result<(), Error> {
-        if self.transaction.replace(Transaction { begin, ordinal: 0 }).is_some() {
+        if self.transaction.replace(Transaction { begin, origin: self.origin, ordinal: 0 }).is_some() {
             return Err(Error::Order("a transaction begins inside another"));
         }
         self.ledger.begin();
@@ -274,11 +314,11 @@ impl Pipeline {
         };
         let position = Position { commit_lsn: transaction.begin.final_lsn, ordinal: transaction.ordinal };
         transaction.ordinal += 1;
-        if !self.resume.admits(position, || layout.event_id(&row))? {
+        let Transaction { begin: Begin { commit_time, xid, .. }, origin, .. } = *transaction;
+        if !origin.is_table() && !self.resume.admits(position, || layout.event_id(&row))? {
             return Ok(Output::None);
         }
-        let Begin { commit_time, xid, .. } = transaction.begin;
-        let draft = layout.record(message, row, position, commit_time, &mut self.scratch);
+        let draft = layout.record(message, row, position, commit_time, origin, &mut self.scratch);
         let Draft { topic, key, value, timestamp_ms, timestamp_replaced, headers } = match draft {
             Ok(draft) => draft,
             Err(Refused::Poison(poison)) => {

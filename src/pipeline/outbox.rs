@@ -11,6 +11,7 @@ use serde_json::error::Category;
 use super::{
     frame::PgTime,
     lsn::Position,
+    origin::Origin,
     pgoutput::{Relation, Tuple, TypeOid, Value},
     record::Headers,
     template::{Part, Template},
@@ -28,6 +29,8 @@ pub struct Outbox {
     pub topic: Template,
     /// `record.timestamp`.
     pub timestamp: Timestamp,
+    /// `order_by`: the order in which rows are read from the table. Empty: by `seq`, else by primary key.
+    pub order_by: Vec<String>,
 }
 
 /// The table's column for each part of an event (`[columns]` over the preset). Names as the catalog holds them.
@@ -64,7 +67,7 @@ pub struct Optional {
 /// Where a record's timestamp comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timestamp {
-    /// Time of the commit.
+    /// Time of the commit; for rows that were read from the table, as for `Column`.
     #[default]
     Commit,
     /// The `occurred_at` column; the commit's where that is no time Kafka can hold.
@@ -289,13 +292,15 @@ impl Layout {
         read.map_or_else(|_| String::new(), |()| id)
     }
 
-    /// Makes the record of an inserted row. `message` is the slice that `row` reads from.
+    /// Makes the record of an inserted row. `message` is the slice that `row` reads from; of a row that was read from the
+    /// table `commit_time` is when.
     pub(super) fn record<'a>(
         &self,
         message: &'a [u8],
         row: Tuple<'a>,
         position: Position,
         commit_time: PgTime,
+        origin: Origin,
         scratch: &'a mut Scratch,
     ) -> Result<Draft<'a>, Refused> {
         scratch.read(message, row)?;
@@ -377,6 +382,8 @@ impl Layout {
         // Kafka has no time before 1970, and librdkafka takes 0 for now.
         let kafka_time = time.map(|time| time.unix_ms()).filter(|ms| *ms > 0);
         let (timestamp_ms, timestamp_replaced) = match self.timestamp {
+            // Nobody knows the time of its commit any more.
+            Timestamp::Commit if origin.is_table() => (kafka_time.unwrap_or(commit_time.unix_ms()), false),
             Timestamp::Commit => (commit_time.unix_ms(), false),
             Timestamp::Column => (kafka_time.unwrap_or(commit_time.unix_ms()), kafka_time.is_none()),
         };
@@ -388,7 +395,7 @@ impl Layout {
             ("event_type", optional(self.event_type)?),
             ("aggregate_type", optional(self.aggregate_type)?),
             ("occurred_at", occurred_at_text),
-            ("position", Some(position_text.as_slice())),
+            ("position", origin.has_position().then_some(position_text.as_slice())),
             ("idempotency_key", optional(self.idempotency_key)?),
             ("traceparent", optional(self.traceparent)?),
         ] {
@@ -396,6 +403,7 @@ impl Layout {
                 out.push(name, text);
             }
         }
+        out.mark(origin.mark());
         Ok(Draft { topic, key: value(self.aggregate_id)?, value: body, timestamp_ms, timestamp_replaced, headers: out })
     }
 }

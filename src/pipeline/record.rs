@@ -33,38 +33,57 @@ pub struct Headers<'a> {
     fixed: [(&'static str, &'a [u8]); FIXED_HEADERS_MAX],
     fixed_len: usize,
     own: &'a [(String, Vec<u8>)],
+    /// How many of them, from the first, walpost makes of columns.
+    of_columns: usize,
+    /// The name of the last one, whose value is `true`.
+    mark: Option<&'static str>,
 }
 
 impl<'a> Headers<'a> {
     /// `own` are the row's, which follow the fixed ones.
     pub fn new(own: &'a [(String, Vec<u8>)]) -> Headers<'a> {
-        Headers { fixed: [("", &[]); FIXED_HEADERS_MAX], fixed_len: 0, own }
+        Headers { fixed: [("", &[]); FIXED_HEADERS_MAX], fixed_len: 0, own, of_columns: 0, mark: None }
+    }
+
+    /// All of a record's headers, of which so many are [`Headers::of_columns`].
+    pub fn kept(all: &'a [(String, Vec<u8>)], of_columns: usize) -> Headers<'a> {
+        Headers { of_columns, ..Headers::new(all) }
+    }
+
+    /// How many of them, from the first, walpost makes of columns; the row's own come after.
+    pub fn of_columns(&self) -> usize {
+        self.of_columns
     }
 
     pub(super) fn push(&mut self, name: &'static str, value: &'a [u8]) {
         self.fixed[self.fixed_len] = (name, value);
         self.fixed_len += 1;
+        self.of_columns += 1;
+    }
+
+    pub(super) fn mark(&mut self, name: Option<&'static str>) {
+        self.mark = name;
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
         let own: &'a [(String, Vec<u8>)] = self.own;
         let fixed = self.fixed;
-        fixed.into_iter().take(self.fixed_len).chain(own.iter().map(|(name, value)| (name.as_str(), value.as_slice())))
+        let own = own.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
+        let mark = self.mark.map(|name| (name, &b"true"[..]));
+        fixed.into_iter().take(self.fixed_len).chain(own).chain(mark)
     }
 
     pub fn len(&self) -> usize {
-        self.fixed_len + self.own.len()
+        self.fixed_len + self.own.len() + usize::from(self.mark.is_some())
     }
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What walpost sends of a column that may be NULL. The row's own headers, which come after `position`, may have the name
-    /// too.
+    /// What walpost sends of a column that may be NULL. The row's own headers may have the name too.
     pub fn column(&self, name: &str) -> Option<&'a [u8]> {
-        let columns = self.iter().take_while(|(known, _)| *known != "position");
-        columns.filter(|(known, _)| *known == name).map(|(_, value)| value).next()
+        self.iter().take(self.of_columns).find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
     /// The first value under `name`.

@@ -15,6 +15,7 @@ pub mod publication;
 pub mod quote;
 pub mod refusal;
 pub mod replication;
+pub mod rows;
 pub mod schema;
 pub mod server;
 pub mod server_error;

@@ -24,7 +24,7 @@ use super::{
 
 /// Settings of role or database change the text of values and the life of sessions: what the stream relies on is set
 /// for the session. All are known to every server from 14 on and may be set by anyone.
-const SETTINGS: &[(&str, &str)] = &[
+pub(super) const SETTINGS: &[(&str, &str)] = &[
     ("client_encoding", "UTF8"),
     ("DateStyle", "ISO, MDY"),
     ("IntervalStyle", "postgres"),

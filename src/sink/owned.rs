@@ -14,6 +14,7 @@ pub struct OwnedRecord {
     value: Option<Vec<u8>>,
     timestamp_ms: i64,
     headers: Vec<(String, Vec<u8>)>,
+    headers_of_columns: usize,
 }
 
 impl OwnedRecord {
@@ -28,6 +29,7 @@ impl OwnedRecord {
             value: record.value.map(<[u8]>::to_vec),
             timestamp_ms: record.timestamp_ms,
             headers: record.headers.iter().map(|(name, value)| (name.to_owned(), value.to_vec())).collect(),
+            headers_of_columns: record.headers.of_columns(),
         }
     }
 
@@ -41,7 +43,7 @@ impl OwnedRecord {
             key: self.key.as_deref(),
             value: self.value.as_deref(),
             timestamp_ms: self.timestamp_ms,
-            headers: Headers::new(&self.headers),
+            headers: Headers::kept(&self.headers, self.headers_of_columns),
         })
     }
 }

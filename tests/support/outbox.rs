@@ -27,6 +27,7 @@ pub(crate) fn walpost(schema: &str, table: &str) -> Outbox {
         },
         topic: "outbox.event.${aggregate_type}".parse().expect("a template"),
         timestamp: Timestamp::Commit,
+        order_by: Vec::new(),
     }
 }
 
