@@ -2,7 +2,7 @@
 -- walpost.enqueue() (enqueue.sql); walpost reads the insert from the write-ahead log once that transaction commits.
 --
 -- Run it as often as you like: what exists is left as it is. For a table that is partitioned by day, use
--- outbox_partitioned.sql instead. Next: enqueue.sql, publication.sql, roles.sql.
+-- outbox_partitioned.sql instead. Next: txid.sql, enqueue.sql, publication.sql, roles.sql.
 
 do $walpost$
 begin

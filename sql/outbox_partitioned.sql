@@ -1,6 +1,6 @@
 -- The outbox, partitioned by day: old days leave by DETACH and DROP instead of DELETE and VACUUM.
 --
--- Use this instead of outbox.sql, then enqueue_partitioned.sql instead of enqueue.sql. Call walpost.make_partitions()
+-- Use this instead of outbox.sql, then txid.sql, and enqueue_partitioned.sql instead of enqueue.sql. Call walpost.make_partitions()
 -- daily (cron, pg_cron): it makes today's partition and the next seven. Rows of a day without a partition land in
 -- the default partition, so that a forgotten call never fails the application's inserts.
 

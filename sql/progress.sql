@@ -25,7 +25,8 @@ create table if not exists walpost.progress (
     -- Whose log it speaks of, and who may write.
     system_identifier text        not null,
     timeline          bigint      not null,
-    epoch             bigint      not null default 0,
+    -- Begins with the time, so that it is above what an earlier row of the slot had.
+    epoch             bigint      not null default extract(epoch from clock_timestamp()),
 
     -- Which tables and rows it speaks of.
     publication       text,

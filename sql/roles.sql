@@ -74,6 +74,19 @@ begin
 end
 $walpost$;
 
+-- Progress (progress.sql, event_state.sql): walpost writes it, who operates looks.
+do $walpost$
+begin
+    if to_regclass('walpost.progress') is not null then
+        grant select, insert, update on walpost.progress to walpost_stream;
+        grant select on walpost.progress to walpost_operate;
+    end if;
+    if to_regclass('walpost.event_state') is not null then
+        grant select on walpost.event_state to walpost_stream, walpost_operate;
+    end if;
+end
+$walpost$;
+
 -- Dead letters (dead_letter.sql): walpost writes them; whoever operates decides what becomes of them and changes nothing else.
 do $walpost$
 begin

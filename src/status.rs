@@ -41,6 +41,8 @@ pub struct Now {
     oldest: Option<(Ticket, SystemTime)>,
     /// When the session's loop last came round.
     turned: SystemTime,
+    /// What was committed by then is proven published, but for what is older than the slot; none: nothing is.
+    pub published_at: Option<SystemTime>,
     /// Commit time of the oldest transaction that is not confirmed, as far as it was received.
     pub oldest_unconfirmed: Option<PgTime>,
     /// Events decoded, by table.
@@ -104,6 +106,7 @@ impl Status {
             in_flight_bytes: 0,
             oldest: None,
             turned: SystemTime::now(),
+            published_at: None,
             oldest_unconfirmed: None,
             events: BTreeMap::new(),
             delivered: Totals::default(),
@@ -132,6 +135,7 @@ impl Status {
             now.in_flight_records = 0;
             now.in_flight_bytes = 0;
             now.oldest = None;
+            now.published_at = None;
             now.oldest_unconfirmed = None;
             now.unpublished = None;
             now.server = None;

@@ -50,6 +50,13 @@ pub fn needs(outbox: &Outbox) -> Vec<Need> {
     needs
 }
 
+/// The columns that reading the table needs beyond those: named ones, which need not be in the log.
+pub(super) fn reads(outbox: &Outbox) -> Vec<Need> {
+    let parts = [(&outbox.columns.seq, "seq"), (&outbox.columns.txid, "txid")];
+    let named = parts.into_iter().filter(|(optional, _)| optional.named);
+    named.map(|(optional, part)| Need { column: optional.name.clone(), part }).collect()
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! Findings about an outbox table.
 
-use super::{Finding, needs};
+use super::{Finding, needs, needs::reads};
 use crate::{
     pipeline::outbox::Outbox,
     postgres::{
@@ -48,17 +48,19 @@ pub fn outbox(outbox: &Outbox, table: Option<&Table>, role: &Role) -> Vec<Findin
             format!("table = {root:?} in the configuration"),
         ));
     }
+    let absent = |column: &str, part| {
+        Finding::error(
+            &about,
+            format!("has no column {}, which {part} needs", quote::ident(column)),
+            format!(
+                "alter table {name} add column {} …, or give `{part}` another column in the configuration",
+                quote::ident(column)
+            ),
+        )
+    };
     for need in needs(outbox) {
         match table.columns.iter().find(|column| column.name == need.column) {
-            None => findings.push(Finding::error(
-                &about,
-                format!("has no column {}, which {} needs", quote::ident(&need.column), need.part),
-                format!(
-                    "alter table {name} add column {} …, or give `{}` another column in the configuration",
-                    quote::ident(&need.column),
-                    need.part
-                ),
-            )),
+            None => findings.push(absent(&need.column, need.part)),
             Some(column) if column.generated => findings.push(Finding::error(
                 &about,
                 format!(
@@ -74,6 +76,28 @@ pub fn outbox(outbox: &Outbox, table: Option<&Table>, role: &Role) -> Vec<Findin
             )),
             Some(_) => {}
         }
+    }
+    for need in reads(outbox) {
+        if !table.columns.iter().any(|column| column.name == need.column) {
+            findings.push(absent(&need.column, need.part));
+        }
+    }
+    let txid = &outbox.columns.txid;
+    match table.columns.iter().find(|column| column.name == txid.name) {
+        Some(column) if column.type_name != "xid8" && txid.named => findings.push(Finding::error(
+            &about,
+            format!("has column {} as {}: only xid8 says which transaction wrote a row", txid.name, column.type_name),
+            "name another column as `txid` in the configuration, or leave it out",
+        )),
+        Some(column) if column.type_name == "xid8" && !table.keeps_txid => findings.push(Finding::note(
+            &about,
+            format!(
+                "has no trigger that keeps column {} true: rows that come from another server may be called published",
+                quote::ident(&txid.name)
+            ),
+            "walpost setup (for a table of walpost's shape); else one as in sql/txid.sql",
+        )),
+        Some(_) | None => {}
     }
     if table.hides_rows {
         findings.push(Finding::warning(
@@ -104,7 +128,11 @@ pub(super) mod tests {
     pub(in crate::check) fn default_table() -> Table {
         let names = ["id", "seq", "aggregate_type", "aggregate_id", "event_type", "payload", "headers", "destination"];
         let more = ["idempotency_key", "occurred_at", "txid"];
-        let column = |name: &&str| Column { name: (*name).to_owned(), generated: false };
+        let column = |name: &&str| Column {
+            name: (*name).to_owned(),
+            type_name: if *name == "txid" { "xid8" } else { "text" }.to_owned(),
+            generated: false,
+        };
         Table {
             oid: 16_400,
             kind: Kind::Plain,
@@ -115,6 +143,7 @@ pub(super) mod tests {
             has_replica_identity: true,
             hides_rows: false,
             partition_of: None,
+            keeps_txid: true,
         }
     }
 
@@ -144,8 +173,25 @@ pub(super) mod tests {
         one(|table| table.columns.retain(|column| column.name != "payload"), Severity::Error, "no column payload");
         one(|table| table.columns[2].generated = true, Severity::Error, "aggregate_type, which route.topic needs");
         one(|table| table.hides_rows = true, Severity::Warning, "row security");
+        one(|table| table.keeps_txid = false, Severity::Note, "no trigger that keeps column txid true");
         one(|table| table.may_select = false, Severity::Note, "may not be read");
         assert!(found(|table| table.columns.retain(|column| column.name != "headers")).is_empty(), "optional");
+    }
+
+    #[test]
+    fn a_column_that_reading_the_table_needs_must_be_there_where_it_is_named() {
+        let mut named = default_outbox();
+        named.columns.txid.named = true;
+        let found = |change: fn(&mut Table)| {
+            let mut table = default_table();
+            change(&mut table);
+            outbox(&named, Some(&table), &default_server().role).into_iter().map(|finding| finding.what).next()
+        };
+        assert_eq!(found(|_| {}), None);
+        let without = found(|table| table.columns.retain(|column| column.name != "txid")).unwrap();
+        assert!(without.contains("has no column txid"), "{without}");
+        let other = found(|table| table.columns.last_mut().unwrap().type_name = "bigint".to_owned()).unwrap();
+        assert!(other.contains("txid as bigint"), "{other}");
     }
 
     #[test]

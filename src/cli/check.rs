@@ -11,7 +11,14 @@ use crate::{
     config::{Config, Flags, Needs, OnPoison},
     kafka::{facts::Kafka, topics::Pattern},
     postgres::{
-        dead_letter, publication::Publication, replication::Replication, server, server::Server, slot::Slot, sql,
+        dead_letter,
+        progress::{self, Progress},
+        publication::Publication,
+        replication::Replication,
+        server,
+        server::Server,
+        slot::Slot,
+        sql,
         table::Table,
     },
     setup::names,
@@ -74,6 +81,12 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
     }
     let home = names::home(config);
     let letters = dead_letter::Access::read(&client, home).await?;
+    let progress = progress::Access::read(&client, home).await?;
+    let known = match progress {
+        Some(access) if access.select => Progress::read(&client, home, &config.slot).await?,
+        Some(_) | None => None,
+    };
+    let system_identifier = progress::system_identifier(&client).await?;
     let senders = server::synchronous_senders(&client).await?;
 
     // What replicating needs is proven by doing it.
@@ -96,6 +109,7 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
     }
     findings.extend(check::publication(&config.publication, publication.as_ref(), &outboxes, slot.is_some()));
     findings.extend(check::slot(&config.slot, slot.as_ref(), &server.database));
+    findings.extend(check::progress(home, progress.as_ref(), known.as_ref(), &system_identifier, &server.role));
     let needed = matches!(config.on_poison, Some(OnPoison::Park | OnPoison::DeadLetter));
     let topic_does =
         config.dead_letter_topic.is_some() && config.on_poison != Some(OnPoison::Park) && letters.is_none();

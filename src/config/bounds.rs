@@ -1,5 +1,7 @@
 //! Bounds compared with each other: none may promise what another forbids.
 
+use std::time::Duration;
+
 use super::{Config, Delivery, OnPoison};
 
 /// Two keys that contradict each other: which one to name, and why.
@@ -23,6 +25,14 @@ pub(super) fn compare(mut config: Config) -> Result<Config, Contradiction> {
             humantime::format_duration(config.status_interval)
         );
         return Err(Contradiction { path: "confirm_interval", problem });
+    }
+    let (least, most) = (Duration::from_millis(100), Duration::from_secs(3600));
+    if !(least..=most).contains(&config.progress_interval) {
+        let problem = format!(
+            "{} is not from 100ms to 1h: each time is a connection, and until then no row is proven published",
+            humantime::format_duration(config.progress_interval)
+        );
+        return Err(Contradiction { path: "progress_interval", problem });
     }
     // A holder that rests replies that seldom, and a reply may be late.
     if config.takeover_timeout < config.status_interval * 2 {

@@ -91,6 +91,7 @@ pub const KEYS: &[Key] = &[
     key("after_publish", choice(&["keep"], &["mark", "delete"]), Some("keep"), "Rows that are published"),
     key("confirm_interval", Kind::Duration, Some("20ms"), "How often a moving position is confirmed"),
     key("status_interval", Kind::Duration, Some("10s"), "How often a resting position is confirmed"),
+    key("progress_interval", Kind::Duration, Some("5s"), "How often the proof of publication is brought forward"),
     key("takeover_timeout", Kind::Duration, Some("60s"), "How long the holder of the slot may be silent"),
     key("shutdown_grace", Kind::Duration, Some("10s"), "How long a clean stop may deliver"),
     key("unauthorized_timeout", Kind::Duration, None, "How long a right may be missing in Kafka, else without end"),

@@ -70,6 +70,8 @@ pub struct Config {
     pub confirm_interval: Duration,
     /// How often a resting one is.
     pub status_interval: Duration,
+    /// How often the proof of publication is brought forward.
+    pub progress_interval: Duration,
     /// How long the holder of the slot may give no sign before a standby ends it.
     pub takeover_timeout: Duration,
     /// How long a clean stop may take to deliver what is in flight.

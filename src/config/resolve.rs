@@ -49,6 +49,7 @@ impl Settings {
             on_update: typed.on_update,
             confirm_interval: typed.confirm_interval,
             status_interval: typed.status_interval,
+            progress_interval: typed.progress_interval,
             takeover_timeout: typed.takeover_timeout,
             shutdown_grace: typed.shutdown_grace,
             unauthorized_timeout: typed.unauthorized_timeout,

@@ -290,6 +290,11 @@ fn bounds_are_compared() {
     assert!(error.starts_with("--takeover-timeout: 19s is not twice the status_interval of 10s"), "{error}");
     typed().flags(&["--takeover-timeout", "20s"]).config();
 
+    for outside in ["50ms", "2h"] {
+        let error = typed().flags(&["--progress-interval", outside]).error();
+        assert!(error.contains("is not from 100ms to 1h"), "{error}");
+    }
+
     let queue = |messages, kbytes| {
         let messages = format!("queue.buffering.max.messages={messages}");
         let kbytes = format!("queue.buffering.max.kbytes={kbytes}");

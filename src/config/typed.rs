@@ -47,6 +47,8 @@ pub(super) struct Typed {
     #[serde(deserialize_with = "value::duration")]
     pub(super) status_interval: Duration,
     #[serde(deserialize_with = "value::duration")]
+    pub(super) progress_interval: Duration,
+    #[serde(deserialize_with = "value::duration")]
     pub(super) takeover_timeout: Duration,
     #[serde(deserialize_with = "value::duration")]
     pub(super) shutdown_grace: Duration,

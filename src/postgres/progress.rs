@@ -15,6 +15,9 @@ use crate::pipeline::Lsn;
 /// Name of the table, in walpost's home schema.
 pub const TABLE: &str = "progress";
 
+/// The function that says by a slot's row whether a row of the outbox is published.
+pub const IS_PUBLISHED: &str = "is_published";
+
 /// A slot's row. Snapshots as PostgreSQL prints them: `xmin:xmax:xip,…`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
@@ -32,6 +35,7 @@ pub struct Progress {
     pub published_at: Option<SystemTime>,
     /// The candidate's position: confirmed must pass it.
     pub candidate: Option<Lsn>,
+    pub candidate_at: Option<SystemTime>,
     /// What was visible when the slot began; none before that is known.
     pub started: Option<String>,
     /// That was read from the table and sent.
@@ -115,7 +119,7 @@ impl Progress {
     pub async fn read(client: &Client, schema: &str, slot: &str) -> Result<Option<Progress>, tokio_postgres::Error> {
         let statement = format!(
             "select system_identifier, timeline, epoch, confirmed::text, stopped_clean, published::text, published_at,
-                    candidate_lsn::text, started::text, started_sent, reading, reading_since, reading_visible::text,
+                    candidate_lsn::text, candidate_at, started::text, started_sent, reading, reading_since, reading_visible::text,
                     reading_at::text, reading_key::text, updated_at
              from {} where slot = $1",
             quote::qualified(schema, TABLE)
@@ -143,6 +147,7 @@ impl Progress {
             published: row.try_get("published")?,
             published_at: row.try_get("published_at")?,
             candidate: lsn(row, "candidate_lsn")?,
+            candidate_at: row.try_get("candidate_at")?,
             started: row.try_get("started")?,
             started_sent: row.try_get("started_sent")?,
             reading,
@@ -153,6 +158,98 @@ impl Progress {
 
 fn lsn(row: &Row, column: &str) -> Result<Option<Lsn>, tokio_postgres::Error> {
     Ok(row.try_get::<_, Option<&str>>(column)?.map(|text| Lsn::from_str(text).expect("the server prints positions")))
+}
+
+/// The server's own, in decimal; IDENTIFY_SYSTEM says the same.
+pub async fn system_identifier(client: &Client) -> Result<String, tokio_postgres::Error> {
+    let row = client.query_one("select system_identifier::text from pg_control_system()", &[]).await?;
+    row.try_get(0)
+}
+
+/// Begins the proof, anew where there was one: of all that is there by now nothing is proven. Where there is no such slot,
+/// nothing is known of it any more. Nobody may stream from it meanwhile.
+pub async fn begin(client: &Client, schema: &str, slot: &str, publication: &str) -> Result<(), tokio_postgres::Error> {
+    forget(client, schema, slot).await?;
+    let statement = format!(
+        "insert into {} (slot, publication, system_identifier, timeline, started)
+         select slot_name, $2, system_identifier::text, timeline_id, pg_current_snapshot()
+         from pg_replication_slots, pg_control_system(), pg_control_checkpoint() where slot_name = $1",
+        quote::qualified(schema, TABLE)
+    );
+    client.execute(&statement, &[&slot, &publication]).await?;
+    Ok(())
+}
+
+/// Takes away what is known of a slot that is gone.
+pub async fn forget(client: &Client, schema: &str, slot: &str) -> Result<(), tokio_postgres::Error> {
+    let statement = format!("delete from {} where slot = $1", quote::qualified(schema, TABLE));
+    client.execute(&statement, &[&slot]).await?;
+    Ok(())
+}
+
+/// Transactions that have ended, and where: what is visible in the snapshot ends at or below the position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    pub snapshot: Snapshot,
+    pub lsn: Lsn,
+    /// When it was taken, or just before.
+    pub taken: SystemTime,
+}
+
+impl Candidate {
+    /// Takes one. Two statements, each with its own look at the server, and in this order: a transaction writes its commit to
+    /// the log before it becomes visible.
+    pub async fn take(client: &Client) -> Result<Candidate, Error> {
+        let snapshot = client.query_one("select pg_current_snapshot()::text, statement_timestamp()", &[]).await?;
+        let end = client.query_one("select pg_current_wal_insert_lsn()::text as lsn", &[]).await?;
+        let unreadable = || Error::protocol("pg_current_snapshot gives no snapshot");
+        Ok(Candidate {
+            snapshot: Snapshot::parse(snapshot.try_get(0)?).ok_or_else(unreadable)?,
+            lsn: lsn(&end, "lsn")?.unwrap_or_default(),
+            taken: snapshot.try_get(1)?,
+        })
+    }
+}
+
+/// Which transactions have ended, as PostgreSQL prints it: `xmin:xmax:xip,…`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    text: String,
+    /// None from here on had ended.
+    xmax: u64,
+    /// Those below that had not.
+    running: Vec<u64>,
+}
+
+impl Snapshot {
+    fn parse(text: &str) -> Option<Snapshot> {
+        let mut parts = text.split(':');
+        let (_xmin, xmax, running) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?);
+        let running = running.split(',').filter(|xid| !xid.is_empty()).map(|xid| xid.parse().ok());
+        Some(Snapshot { text: text.to_owned(), xmax, running: running.collect::<Option<_>>()? })
+    }
+
+    /// Whether a transaction of these days had ended. The log has the lower half of its id.
+    pub fn sees(&self, xid: u32) -> bool {
+        let below = (self.xmax as u32).wrapping_sub(xid);
+        let is_below = below != 0 && below < 1 << 31;
+        is_below && !self.running.contains(&self.xmax.wrapping_sub(u64::from(below)))
+    }
+
+    /// What had begun and not ended; the lower halves of the ids.
+    pub fn running(&self) -> impl Iterator<Item = u32> {
+        self.running.iter().map(|xid| *xid as u32)
+    }
+}
+
+/// What a process says when it gains a slot.
+#[derive(Clone, Copy, Debug)]
+pub struct Gain<'a> {
+    pub slot: &'a str,
+    pub publication: &'a str,
+    pub identity: &'a Identity,
+    /// The slot is there.
+    pub slot_exists: bool,
 }
 
 /// A slot that this process has gained: what its writes are made with. It has no connection of its own, since a lasting
@@ -171,19 +268,14 @@ impl Hold {
     ///
     /// Where the slot exists and nothing is known of its beginning, all that is there by now counts as older than the
     /// slot, and is not proven.
-    pub async fn gain(
-        client: &Client,
-        schema: &str,
-        slot: &str,
-        identity: &Identity,
-        slot_exists: bool,
-    ) -> Result<Hold, Error> {
+    pub async fn gain(client: &Client, schema: &str, gain: Gain<'_>) -> Result<Hold, Error> {
+        let Gain { slot, publication, identity, slot_exists } = gain;
         let table = quote::qualified(schema, TABLE);
         let statement = format!(
-            "insert into {table} as known (slot, system_identifier, timeline, epoch, started)
-             values ($1, $2, $3, 1, case when $4 then pg_current_snapshot() end)
+            "insert into {table} as known (slot, publication, system_identifier, timeline, started)
+             values ($1, $2, $3, $4, case when $5 then pg_current_snapshot() end)
              on conflict (slot) do update set
-                 timeline = excluded.timeline, epoch = known.epoch + 1, stopped_clean = false,
+                 publication = excluded.publication, timeline = excluded.timeline, epoch = known.epoch + 1, stopped_clean = false,
                  started = case when known.reading is null then coalesce(known.started, excluded.started)
                                 else known.started end,
                  updated_at = clock_timestamp()
@@ -191,7 +283,8 @@ impl Hold {
              returning epoch"
         );
         let timeline = i64::from(identity.timeline);
-        let values: [&(dyn ToSql + Sync); 4] = [&slot, &identity.system_identifier, &timeline, &slot_exists];
+        let values: [&(dyn ToSql + Sync); 5] =
+            [&slot, &publication, &identity.system_identifier, &timeline, &slot_exists];
         let gained = durably(client, client.query_opt(&statement, &values)).await?;
         let row = gained.ok_or_else(|| superseded(slot))?;
         Ok(Hold { table, slot: slot.to_owned(), epoch: row.try_get(0)? })
@@ -234,6 +327,27 @@ impl Hold {
         self.update(client, assignments, &[]).await
     }
 
+    /// The slot was told `confirmed`, beyond which nothing is delivered for certain: a candidate at or below it is proven.
+    /// Another one takes its place, or waits behind none.
+    pub async fn tick(&self, client: &Client, confirmed: Lsn, candidate: Option<&Candidate>) -> Result<(), Error> {
+        let confirmed = confirmed.to_string();
+        let proven = "confirmed = $3::text::pg_lsn,
+            published = case when candidate_lsn <= $3::text::pg_lsn then candidate else published end,
+            published_at = case when candidate_lsn <= $3::text::pg_lsn then candidate_at else published_at end";
+        match candidate {
+            Some(Candidate { snapshot, lsn, taken }) => {
+                let next = "candidate = $4::text::pg_snapshot, candidate_lsn = $5::text::pg_lsn, candidate_at = $6";
+                let values: [&(dyn ToSql + Sync); 4] = [&confirmed, &snapshot.text, &lsn.to_string(), taken];
+                self.update(client, &format!("{proven}, {next}"), &values).await
+            }
+            None => {
+                let left = |column| format!("{column} = case when candidate_lsn > $3::text::pg_lsn then {column} end");
+                let left = ["candidate", "candidate_lsn", "candidate_at"].map(left).join(", ");
+                self.update(client, &format!("{proven}, {left}"), &[&confirmed]).await
+            }
+        }
+    }
+
     /// The stream has ended in order, and `confirmed` is the last that the slot was told.
     pub async fn stopped(&self, client: &Client, confirmed: Lsn) -> Result<(), Error> {
         self.update(client, "confirmed = $3::text::pg_lsn, stopped_clean = true", &[&confirmed.to_string()]).await
@@ -254,4 +368,26 @@ impl Hold {
 
 fn superseded(slot: &str) -> Error {
     Error::Superseded { slot: slot.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_sees_what_had_ended_across_the_wrap_of_ids() {
+        let at = |text| Snapshot::parse(text).unwrap();
+        let snapshot = at("100:110:100,105");
+        for (xid, seen) in
+            [(99, true), (100, false), (101, true), (105, false), (109, true), (110, false), (111, false)]
+        {
+            assert_eq!(snapshot.sees(xid), seen, "{xid}");
+        }
+        assert_eq!(snapshot.running().collect::<Vec<_>>(), [100, 105]);
+        let wrapped = at("8589934590:8589934596:8589934591");
+        for (xid, seen) in [(3, true), (4, false), (u32::MAX, false), (u32::MAX - 1, true), (0, true)] {
+            assert_eq!(wrapped.sees(xid), seen, "{xid}");
+        }
+        assert!(at("5:5:").sees(4) && Snapshot::parse("5").is_none() && Snapshot::parse("5:6:x").is_none());
+    }
 }

@@ -15,6 +15,9 @@ const PUBLICATION: &str = include_str!("../../sql/publication.sql");
 const ROLES: &str = include_str!("../../sql/roles.sql");
 const RECORD: &str = include_str!("../../sql/setup_record.sql");
 const DEAD_LETTER: &str = include_str!("../../sql/dead_letter.sql");
+const PROGRESS: &str = include_str!("../../sql/progress.sql");
+const TXID: &str = include_str!("../../sql/txid.sql");
+const EVENT_STATE: &str = include_str!("../../sql/event_state.sql");
 const PUBLICATION_TABLE: &str = "\
 do $walpost$
 begin
@@ -55,6 +58,11 @@ pub fn dead_letter(schema: &str) -> String {
     Names::of_schema(schema).render(DEAD_LETTER)
 }
 
+/// The table that holds the proof of publication, in `schema`.
+pub fn progress(schema: &str) -> String {
+    Names::of_schema(schema).render(PROGRESS)
+}
+
 impl Names {
     /// For files that name no outbox and no publication.
     fn of_schema(schema: &str) -> Names {
@@ -75,6 +83,16 @@ impl Names {
             Variant::Plain => ENQUEUE,
             Variant::Partitioned => ENQUEUE_PARTITIONED,
         })
+    }
+
+    /// The trigger that keeps `txid` true.
+    pub fn txid(&self) -> String {
+        self.render(TXID)
+    }
+
+    /// The view of what has become of each event; the schema must have the tables of dead letters and of progress.
+    pub fn event_state(&self) -> String {
+        self.render(EVENT_STATE)
     }
 
     pub fn publication(&self) -> String {
@@ -162,7 +180,7 @@ fn next_token(text: &str) -> &str {
 mod tests {
     use super::*;
 
-    const ALL: [&str; 9] = [
+    const ALL: [&str; 12] = [
         OUTBOX,
         OUTBOX_PARTITIONED,
         ENQUEUE,
@@ -172,6 +190,9 @@ mod tests {
         ROLES,
         RECORD,
         DEAD_LETTER,
+        PROGRESS,
+        TXID,
+        EVENT_STATE,
     ];
 
     fn names(schema: &str, table: &str, publication: &str) -> Names {

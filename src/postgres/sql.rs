@@ -102,9 +102,9 @@ impl Session for Sql {
 
 /// Runs `work` in a transaction whose commit waits for the disk whatever the database's default: what it decides is
 /// acted on. Not cancel safe: the session is left in the transaction.
-pub(crate) async fn durably<T>(
+pub(crate) async fn durably<T, E: Into<Error>>(
     client: &Client,
-    work: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, Error> {
     client.batch_execute("begin; set local synchronous_commit = on").await?;
     match work.await {

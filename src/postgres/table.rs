@@ -2,6 +2,8 @@
 
 use tokio_postgres::{Client, Error};
 
+use crate::pipeline::outbox::Outbox;
+
 /// A table as the catalog has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
@@ -21,6 +23,8 @@ pub struct Table {
     pub hides_rows: bool,
     /// Its ancestor, where it is itself a partition.
     pub partition_of: Option<String>,
+    /// The trigger of `sql/txid.sql` is there, and in each of its partitions.
+    pub keeps_txid: bool,
 }
 
 /// `pg_class.relkind`, as far as we tell kinds apart.
@@ -36,11 +40,19 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
     pub name: String,
+    /// As SQL writes it: `xid8`.
+    pub type_name: String,
     /// Generated columns are not in the log unless a publication of PostgreSQL 18 asks for it.
     pub generated: bool,
 }
 
 impl Table {
+    /// It has the column that proves a row published, of the type that can.
+    pub fn has_txid(&self, outbox: &Outbox) -> bool {
+        let txid = &outbox.columns.txid.name;
+        self.columns.iter().any(|column| column.name == *txid && column.type_name == "xid8")
+    }
+
     /// None where there is no such table, or none that we may see.
     pub async fn read(client: &Client, schema: &str, name: &str) -> Result<Option<Table>, Error> {
         let Some(row) = client
@@ -57,7 +69,12 @@ impl Table {
                         case when c.relispartition then
                             (select format('%I.%I', rn.nspname, r.relname) from pg_class r
                              join pg_namespace rn on rn.oid = r.relnamespace where r.oid = pg_partition_root(c.oid))
-                        end as partition_of
+                        end as partition_of,
+                        not exists (
+                            select from (select c.oid union select p.relid from pg_partition_tree(c.oid) p) t (relid)
+                            where not exists (select from pg_trigger where tgrelid = t.relid and tgname = 'keep_txid'
+                                              and tgenabled = 'A')
+                        ) as keeps_txid
                  from pg_class c join pg_namespace n on n.oid = c.relnamespace
                  where n.nspname = $1 and c.relname = $2",
                 &[&schema, &name],
@@ -69,7 +86,7 @@ impl Table {
         let oid: u32 = row.try_get("oid")?;
         let columns = client
             .query(
-                "select attname::text, attgenerated <> ''
+                "select attname::text, format_type(atttypid, atttypmod), attgenerated <> ''
                  from pg_attribute where attrelid = $1 and attnum > 0 and not attisdropped order by attnum",
                 &[&oid],
             )
@@ -84,13 +101,14 @@ impl Table {
             logged: row.try_get("logged")?,
             columns: columns
                 .iter()
-                .map(|row| Ok(Column { name: row.try_get(0)?, generated: row.try_get(1)? }))
+                .map(|row| Ok(Column { name: row.try_get(0)?, type_name: row.try_get(1)?, generated: row.try_get(2)? }))
                 .collect::<Result<_, Error>>()?,
             owned: row.try_get("owned")?,
             may_select: row.try_get("may_select")?,
             has_replica_identity: row.try_get("has_replica_identity")?,
             hides_rows: row.try_get("hides_rows")?,
             partition_of: row.try_get("partition_of")?,
+            keeps_txid: row.try_get("keeps_txid")?,
         }))
     }
 }

@@ -4,6 +4,7 @@
 //! was in flight is sent again and nothing is lost.
 
 pub mod letters;
+mod proof;
 mod sampler;
 pub mod slot;
 mod takeover;
@@ -13,8 +14,9 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::{select, sync::watch};
 
 use letters::{Culprit, Letters, Verdict};
+use proof::Proof;
 use sampler::{Sample, Sampler, is_shutdown};
-use slot::{Slot, wal_sender_timeout};
+use slot::{Slot, Unusable, wal_sender_timeout};
 pub use takeover::Takeover;
 
 use crate::{
@@ -27,9 +29,13 @@ use crate::{
     },
     postgres::{
         self, ErrorKind,
+        conninfo::ConnInfo,
+        progress, quote,
         replication::{Identity, Replication, StartRequest},
+        sql,
         stream::Stream,
     },
+    setup::names,
     sink::kafka::{self, BatchBytes, Cut, Kafka, Opened, Source},
     status::{ServerSample, State, Status, seconds_since, unix_us},
 };
@@ -116,6 +122,9 @@ const REST_IN_FLIGHT_MIN: usize = 64;
 /// After more than this was read at once there is more, and no reason to rest.
 const REST_READ_MAX: usize = 64 * 1024;
 
+/// How long the server may take to answer the end of the stream.
+const GOODBYE: Duration = Duration::from_secs(2);
+
 /// How long a server without `wal_sender_timeout` may be silent; a subscriber waits as long by default.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The least silence that means something on a busy machine.
@@ -151,6 +160,8 @@ struct Session<'s> {
     culprits: &'s [Culprit],
     /// None: the stream halts at poison.
     letters: Option<Letters>,
+    /// None: there is no table for it, or no right to it.
+    proof: Option<Proof>,
     log: Log,
     mode: Mode,
     /// When the server was last heard, or not listened to.
@@ -177,7 +188,7 @@ pub async fn run(
 ) -> Result<End, Error> {
     let connection = Replication::connect(&config.database).await?;
     let begun = tokio::time::timeout(SILENCE_MAX, begin(config, learnt, takeover, connection)).await;
-    let Begun { stream, identity, log, patience, letters, mut sampler, sample } =
+    let Begun { stream, identity, log, patience, letters, proof, mut sampler, sample } =
         begun.map_err(|_| Error::Silence { silent: SILENCE_MAX })??;
     let start = log.start;
     // The slot is the lock: whoever streams from it may fence.
@@ -199,6 +210,7 @@ pub async fn run(
         kafka,
         culprits: &learnt.culprits,
         letters,
+        proof,
         log,
         mode: Mode::Streaming,
         heard: Instant::now(),
@@ -218,6 +230,7 @@ struct Begun {
     /// How long the server bears silence.
     patience: Duration,
     letters: Option<Letters>,
+    proof: Option<Proof>,
     sampler: Sampler,
     sample: Sample,
 }
@@ -244,13 +257,15 @@ async fn begin(
     };
     let log = Log { timeline: identity.timeline, history, start, end: identity.wal_flush };
     let server = connection.server().clone();
+    let proof = gain(config, &server, &identity).await?;
     let publications = [config.publication.as_str()];
     let stream = connection
         .start(&StartRequest { slot: &config.slot, publications: &publications, start, messages: false })
         .await?;
     // Parked aggregates are known before the first record is sent.
     let system = &identity.system_identifier;
-    let letters = Letters::open(config, &server, system, start, &learnt.culprits).await?;
+    let letters =
+        Letters::open(config, &server, system, proof.as_ref().map(Proof::hold), start, &learnt.culprits).await?;
     let mut sampler = Sampler::start(config, server);
     let sample = sampler.next().await?;
     if sample.confirmed > start {
@@ -264,7 +279,22 @@ async fn begin(
         from = %start,
         "streaming"
     );
-    Ok(Begun { stream, identity, log, patience, letters, sampler, sample })
+    Ok(Begun { stream, identity, log, patience, letters, proof, sampler, sample })
+}
+
+/// Raises the epoch of the slot, whose lock this process has: from here on no other writes about it.
+async fn gain(config: &Config, server: &ConnInfo, identity: &Identity) -> Result<Option<Proof>, Error> {
+    let client = sql::connect(server).await?;
+    let Some(known) = proof::known(config, &client).await? else { return Ok(None) };
+    if let Some(known) = known.as_ref().filter(|known| known.system_identifier != identity.system_identifier) {
+        return Err(Unusable::Restored {
+            table: quote::qualified(names::home(config), progress::TABLE),
+            theirs: known.system_identifier.clone(),
+            ours: identity.system_identifier.clone(),
+        }
+        .into());
+    }
+    Ok(Some(Proof::gain(config, server, &client, identity, known).await?))
 }
 
 impl Session<'_> {
@@ -278,7 +308,7 @@ impl Session<'_> {
                 }
                 Err(error) => return Err(self.halt(error).await),
             }
-            self.work();
+            self.work()?;
             self.report();
             if let Some(end) = self.end() {
                 return self.finish(end).await;
@@ -299,6 +329,7 @@ impl Session<'_> {
                     }
                 }
                 () = ready(&mut self.letters) => {}
+                ticked = ticked(&mut self.proof) => ticked?,
                 sample = sampler.next(), if streaming => match sample {
                     Ok(sample) => self.sampled(sample)?,
                     Err(error) if is_shutdown(&error) => self.detach(),
@@ -327,14 +358,18 @@ impl Session<'_> {
             let Some(frame) = self.stream.next_frame()? else { break };
             match self.pipeline.step(frame)? {
                 Output::None => {}
-                Output::Record(record) => match &mut self.letters {
-                    Some(letters) => deliver(letters, &mut self.kafka, &record)?,
-                    None if self.culprits.iter().any(|culprit| culprit.is_at(record.position, record.topic)) => {
-                        return Err(Error::Culprit);
+                Output::Record(record) => {
+                    self.proof.iter_mut().for_each(|proof| proof.streamed(record.xid));
+                    match &mut self.letters {
+                        Some(letters) => deliver(letters, &mut self.kafka, &record)?,
+                        None if self.culprits.iter().any(|culprit| culprit.is_at(record.position, record.topic)) => {
+                            return Err(Error::Culprit);
+                        }
+                        None => self.kafka.send(&record)?,
                     }
-                    None => self.kafka.send(&record)?,
-                },
+                }
                 Output::Poison { ticket, poison } => {
+                    self.proof.iter_mut().for_each(|proof| proof.streamed(poison.xid));
                     if let Some(letters) = &mut self.letters {
                         letters.poison(ticket, &poison)?;
                         continue;
@@ -406,12 +441,17 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Moves dead letters on.
-    fn work(&mut self) {
-        let Some(letters) = &mut self.letters else { return };
-        letters.parking.confirmed(self.pipeline.confirmed());
-        letters.work();
-        letters.parking.take_acknowledged().into_iter().for_each(|ticket| self.pipeline.acknowledge(ticket));
+    /// Moves dead letters and the proof on.
+    fn work(&mut self) -> Result<(), Error> {
+        if let Some(letters) = &mut self.letters {
+            letters.parking.confirmed(self.pipeline.confirmed());
+            letters.work()?;
+            letters.parking.take_acknowledged().into_iter().for_each(|ticket| self.pipeline.acknowledge(ticket));
+        }
+        if let Some(proof) = &mut self.proof {
+            proof.work(self.pipeline.confirmed());
+        }
+        Ok(())
     }
 
     /// Takes delivery reports.
@@ -486,6 +526,7 @@ impl Session<'_> {
         }
         now.timestamps_replaced += counters.timestamps_replaced - published.timestamps_replaced;
         published.timestamps_replaced = counters.timestamps_replaced;
+        now.published_at = self.proof.as_ref().and_then(Proof::published_at);
         now.parked = letters.as_ref().map(|letters| letters.parking.parked());
         for (class, count) in letters.iter_mut().flat_map(|letters| letters.parking.take_counts()) {
             *now.dead_letters.entry(class.word()).or_default() += count;
@@ -615,7 +656,9 @@ impl Session<'_> {
             if self.cut_at(Cut::Now).is_err() {
                 break;
             }
-            self.work();
+            if self.work().is_err() {
+                break;
+            }
             self.report();
             let wake = self.feedback.deadline(self.pipeline.confirmed()).min(until);
             select! {
@@ -643,17 +686,38 @@ impl Session<'_> {
 
     /// The last status, an orderly CopyDone, and what the server answers.
     async fn finish(mut self, end: End) -> Result<End, Error> {
-        const GOODBYE: Duration = Duration::from_secs(2);
         self.kafka.close().await;
         let confirmed: Lsn = self.pipeline.confirmed();
         let update = self.feedback.last(confirmed, Instant::now());
         self.stream.send(&update.encode(clock()));
         match tokio::time::timeout(GOODBYE, self.stream.finish()).await {
-            Ok(Ok(())) => tracing::info!(%confirmed, "the stream is closed"),
+            Ok(Ok(())) => {
+                tracing::info!(%confirmed, "the stream is closed");
+                stopped(self.proof, confirmed).await;
+            }
             Ok(Err(error)) => tracing::warn!(%error, "the stream did not close in order"),
             Err(_) => tracing::warn!("the server did not answer the end of the stream within {GOODBYE:?}"),
         }
         Ok(end)
+    }
+}
+
+/// Writes the last position down. Another process may have the slot by now, or the server be down: then the next start
+/// looks closer.
+async fn stopped(proof: Option<Proof>, confirmed: Lsn) {
+    let Some(proof) = proof else { return };
+    match tokio::time::timeout(GOODBYE, proof.stop(confirmed)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "the last confirmed position is not written down"),
+        Err(_) => tracing::debug!("the last confirmed position is not written down within {GOODBYE:?}"),
+    }
+}
+
+/// Resolves when a tick of the proof has ended or is due; never, where there is none. Cancel safe.
+async fn ticked(proof: &mut Option<Proof>) -> Result<(), Error> {
+    match proof {
+        Some(proof) => Ok(proof.ready().await?),
+        None => std::future::pending().await,
     }
 }
 

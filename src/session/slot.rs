@@ -44,6 +44,11 @@ pub enum Unusable {
          (SELECT pg_drop_replication_slot('{slot}')) and run walpost setup"
     )]
     Lost { slot: String, reason: String, confirmed: String },
+    #[error(
+        "table {table} speaks of server {theirs}, and this is {ours}: the database was restored from a dump, and what was \
+         published there proves nothing here; run walpost setup, which begins the proof anew"
+    )]
+    Restored { table: String, theirs: String, ours: String },
     #[error("replication slot {slot:?} is in use{}", .pid.map_or_else(String::new, |pid| format!(" by server process {pid}")))]
     InUse { slot: String, pid: Option<i32> },
     #[error(
@@ -64,6 +69,7 @@ impl Unusable {
             | Unusable::OtherDatabase { .. }
             | Unusable::OtherKind { .. }
             | Unusable::TwoPhase { .. }
+            | Unusable::Restored { .. }
             | Unusable::Lost { .. } => ErrorKind::Permanent,
         }
     }

@@ -11,7 +11,10 @@ use super::{
 };
 use crate::{
     config::Config,
-    postgres::slot::{self, Blocker, SlotError},
+    postgres::{
+        progress,
+        slot::{self, Blocker, SlotError},
+    },
 };
 
 /// Why a plan was not carried out. Nothing of the step that failed is left.
@@ -25,6 +28,8 @@ pub enum ApplyError {
     Slot(#[from] SlotError),
     #[error("the slot could not be recorded for teardown, and is dropped again")]
     Record(#[source] Error),
+    #[error("the beginning of the proof of publication could not be written; run setup again")]
+    Progress(#[source] Error),
     #[error("the server failed")]
     Sql(#[from] Error),
 }
@@ -63,7 +68,15 @@ pub async fn apply(
     for step in &steps {
         news(News::Done(&step.title));
     }
-    if let Some(step) = plan.ours().find(|step| step.action == Action::Slot) {
+    let rewrite = plan.ours().find(|step| step.action == Action::Rewrite);
+    if let Some(step) = rewrite {
+        client
+            .batch_execute(&step.sql)
+            .await
+            .map_err(|source| ApplyError::Step { title: step.title.clone(), source })?;
+    }
+    let slot = plan.ours().find(|step| step.action == Action::Slot);
+    if let Some(step) = slot {
         let role: String = client.query_one("select current_user::text", &[]).await?.try_get(0)?;
         let waiting = |blockers: &[Blocker]| news(News::Waiting(blockers));
         slot::create(client, observer, &config.slot, &role, waiting, cancelled).await?;
@@ -73,6 +86,13 @@ pub async fn apply(
                 return Err(ApplyError::Record(error));
             }
         }
+        news(News::Done(&step.title));
+    }
+    let begins = rewrite.or(slot).is_some();
+    if begins && progress::Access::read(client, home).await?.is_some_and(progress::Access::streams) {
+        progress::begin(client, home, &config.slot, &config.publication).await.map_err(ApplyError::Progress)?;
+    }
+    if let Some(step) = rewrite {
         news(News::Done(&step.title));
     }
     Ok(())

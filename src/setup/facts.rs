@@ -6,10 +6,19 @@ use super::{names, record};
 use crate::{
     config::Config,
     postgres::{
-        dead_letter, publication::Publication, refusal::Refusal, replication::Replication, server::Server, slot::Slot,
+        dead_letter,
+        progress::{self, Progress},
+        publication::Publication,
+        refusal::Refusal,
+        replication::Replication,
+        server::Server,
+        slot::Slot,
         table::Table,
     },
 };
+
+/// Name of the view that `sql/event_state.sql` makes.
+pub const EVENT_STATE: &str = "event_state";
 
 /// The three roles of `sql/roles.sql`.
 pub const ROLES: [&str; 3] = ["walpost_stream", "walpost_operate", "walpost_enqueue"];
@@ -24,6 +33,12 @@ pub struct Facts {
     pub may_write_record: bool,
     /// The table of dead letters is there.
     pub dead_letters_exist: bool,
+    /// The table that holds the proof of publication is there.
+    pub progress_exists: bool,
+    /// What it says of the slot is of another server: the database was restored from a dump.
+    pub progress_is_foreign: bool,
+    /// The view of what has become of each event is there.
+    pub event_state_exists: bool,
     /// One for each outbox of the configuration, in its order.
     pub outboxes: Vec<OutboxFacts>,
     pub publication: Option<Publication>,
@@ -82,7 +97,7 @@ impl Facts {
                 granted: match &table {
                     Some(table) => {
                         granted(client, table.oid, &outbox.name.schema).await?
-                            && (outbox.name.schema != home || granted_letters(client, home).await?)
+                            && (outbox.name.schema != home || granted_at_home(client, home).await?)
                     }
                     None => false,
                 },
@@ -104,6 +119,12 @@ impl Facts {
             existing.push((row.try_get::<_, String>(0)?, row.try_get::<_, bool>(1)?));
         }
         let slot = Slot::read(client, server.major(), &config.slot).await?;
+        let progress = progress::Access::read(client, home).await?;
+        let known = match progress {
+            Some(progress) if progress.select => Progress::read(client, home, &config.slot).await?,
+            Some(_) | None => None,
+        };
+        let system_identifier = progress::system_identifier(client).await?;
         let find = |role: &str| existing.iter().find(|(name, _)| name == role);
         Ok(Facts {
             home: SchemaFacts::read(client, home).await?,
@@ -113,6 +134,9 @@ impl Facts {
                 None => false,
             },
             dead_letters_exist: dead_letter::Access::read(client, home).await?.is_some(),
+            progress_exists: progress.is_some(),
+            progress_is_foreign: known.is_some_and(|known| known.system_identifier != system_identifier),
+            event_state_exists: exists(client, home, EVENT_STATE).await?,
             outboxes,
             publication: Publication::read(client, server.major(), &config.publication).await?,
             may_not_replicate: slot.is_none() && may_not_replicate(config).await,
@@ -134,6 +158,17 @@ impl SchemaFacts {
             None => SchemaFacts { exists: false, create: false },
         })
     }
+}
+
+/// There is a table or view of that name.
+async fn exists(client: &Client, schema: &str, name: &str) -> Result<bool, Error> {
+    let relation = client
+        .query_opt(
+            "select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = $2",
+            &[&schema, &name],
+        )
+        .await?;
+    Ok(relation.is_some())
 }
 
 /// Tried, because managed services have ways to the right that the catalog does not show. Other trouble of a replication
@@ -163,16 +198,15 @@ async fn granted(client: &Client, table: u32, schema: &str) -> Result<bool, Erro
     row.try_get(0)
 }
 
-/// Its grants on the table of dead letters are there; the table too.
-async fn granted_letters(client: &Client, home: &str) -> Result<bool, Error> {
+/// Its grants on walpost's other tables and views are there; these too.
+async fn granted_at_home(client: &Client, home: &str) -> Result<bool, Error> {
     let row = client
         .query_one(
-            "select count(*) = 2 and coalesce(bool_and(case r.rolname
-                        when 'walpost_stream' then has_table_privilege(r.oid, c.oid, 'INSERT')
-                        else has_table_privilege(r.oid, c.oid, 'SELECT') end), false)
+            "select count(*) = 6 and coalesce(bool_and(has_table_privilege(r.oid, c.oid,
+                        case when r.rolname = 'walpost_stream' and c.relkind <> 'v' then 'INSERT' else 'SELECT' end)), false)
              from pg_roles r, pg_class c join pg_namespace n on n.oid = c.relnamespace
-             where r.rolname in ('walpost_stream', 'walpost_operate') and n.nspname = $1 and c.relname = $2",
-            &[&home, &dead_letter::TABLE],
+             where r.rolname in ('walpost_stream', 'walpost_operate') and n.nspname = $1 and c.relname in ($2, $3, $4)",
+            &[&home, &dead_letter::TABLE, &progress::TABLE, &EVENT_STATE],
         )
         .await?;
     row.try_get(0)

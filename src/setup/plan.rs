@@ -5,7 +5,7 @@
 //! transaction that writes.
 
 use super::{
-    facts::{Facts, OutboxFacts, SchemaFacts},
+    facts::{EVENT_STATE, Facts, OutboxFacts, SchemaFacts},
     names,
     record::{self, Kind, Made},
 };
@@ -15,6 +15,7 @@ use crate::{
     pipeline::outbox::Outbox,
     postgres::{
         dead_letter,
+        progress::{self, IS_PUBLISHED},
         publication::{Publication, Published},
         quote,
         schema::{self, Variant},
@@ -53,7 +54,9 @@ pub struct Step {
 pub enum Action {
     /// Run its statements in the one transaction.
     Statements,
-    /// Make the slot, after that transaction.
+    /// Run them after that transaction, since they take long and must hold nothing up.
+    Rewrite,
+    /// Make the slot, after all that.
     Slot,
 }
 
@@ -90,8 +93,11 @@ pub fn plan(config: &Config, facts: &Facts, partitioned: bool) -> Plan {
         own_objects(&mut steps, config, facts, outbox, have, variant);
     }
     dead_letters(&mut steps, config, facts);
+    progress(&mut steps, config, facts);
+    event_state(&mut steps, config, facts, &outboxes);
     publication(&mut steps, config, facts, &outboxes);
     roles(&mut steps, config, facts, &outboxes);
+    rewrite(&mut steps, facts, &outboxes);
     slot(&mut steps, config, facts);
     let recorded = record(&mut steps, config, facts);
     Plan { steps, faults: faults(config, facts, &outboxes), recorded }
@@ -140,6 +146,16 @@ fn own_objects(
             false,
         ));
     }
+    if !have.table.as_ref().is_some_and(|table| table.keeps_txid) {
+        let made = in_schema(Kind::TriggerFunction, "keep_txid");
+        let makes = if steps.iter().any(|step| step.makes.contains(&made)) { vec![] } else { vec![made] };
+        let table = quote::qualified(&outbox.name.schema, &outbox.name.table);
+        let lacking = match &have.table {
+            Some(table) if !table.owned => Some("needs the owner of the outbox".to_owned()),
+            Some(_) | None => lacking.clone(),
+        };
+        steps.push(statements(format!("keep txid of {table} true"), names.txid(), makes, lacking, true));
+    }
     let variant = match &have.table {
         None => variant,
         Some(table) if table.kind == table::Kind::Partitioned => Variant::Partitioned,
@@ -162,6 +178,70 @@ fn dead_letters(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
     let made = Made::in_schema(Kind::Table, home, dead_letter::TABLE);
     let lacking = lacking_in_schema(facts, home, &facts.home);
     steps.push(statements(format!("create {made}"), schema::dead_letter(home), vec![made], lacking, true));
+}
+
+/// Without the table nothing is ever proven published.
+fn progress(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
+    if facts.progress_exists {
+        return;
+    }
+    let home = names::home(config);
+    let made =
+        [Made::in_schema(Kind::Table, home, progress::TABLE), Made::in_schema(Kind::Function, home, IS_PUBLISHED)];
+    let lacking = lacking_in_schema(facts, home, &facts.home);
+    steps.push(statements(format!("create {}", made[0]), schema::progress(home), made.into(), lacking, true));
+}
+
+/// Its outbox is the first of walpost's own shape, which gives walpost its home.
+fn event_state(steps: &mut Vec<Step>, config: &Config, facts: &Facts, outboxes: &[(&Outbox, &OutboxFacts)]) {
+    let home = names::home(config);
+    let own = outboxes.iter().find(|(outbox, _)| names::is_own(&outbox.columns));
+    let Some((outbox, have)) = own.filter(|_| !facts.event_state_exists) else { return };
+    let made = Made::in_schema(Kind::View, home, EVENT_STATE);
+    let lacking = match &have.table {
+        Some(table) if !table.may_select => Some("needs the owner of the outbox".to_owned()),
+        Some(_) | None => lacking_in_schema(facts, home, &facts.home),
+    };
+    let sql = names::of(config, outbox).event_state();
+    steps.push(statements(format!("create {made}"), sql, vec![made], lacking, true));
+}
+
+/// A dump brings ids of another server's transactions. A row that is there, and whose transaction is said to be yet to come,
+/// is one of them; it becomes one of ours, which ended before the proof begins. Of all others the proof knows that they
+/// are older than itself.
+fn rewrite(steps: &mut Vec<Step>, facts: &Facts, outboxes: &[(&Outbox, &OutboxFacts)]) {
+    if facts.progress_exists && !facts.progress_is_foreign {
+        return;
+    }
+    let mut sql = String::new();
+    let mut lacking = None;
+    for (outbox, have) in outboxes {
+        let Some(table) = have.table.as_ref().filter(|table| table.has_txid(outbox)) else { continue };
+        let name = quote::qualified(&outbox.name.schema, &outbox.name.table);
+        let txid = quote::ident(&outbox.columns.txid.name);
+        sql.push_str(&format!(
+            "update {name} set {txid} = pg_current_xact_id()\nwhere not pg_visible_in_snapshot({txid}, (select pg_current_snapshot()));\n"
+        ));
+        if !table.owned {
+            lacking = Some(format!("needs the owner of {name}"));
+        }
+    }
+    if sql.is_empty() && !facts.progress_is_foreign {
+        return;
+    }
+    let title = match facts.progress_is_foreign {
+        true => "begin the proof of publication anew: this database was restored from another server's dump",
+        false => "give rows that came from another server a txid of this one",
+    };
+    let step = Step {
+        title: title.to_owned(),
+        sql,
+        makes: Vec::new(),
+        action: Action::Rewrite,
+        lacking,
+        optional: !facts.progress_is_foreign,
+    };
+    steps.push(step);
 }
 
 fn publication(steps: &mut Vec<Step>, config: &Config, facts: &Facts, outboxes: &[(&Outbox, &OutboxFacts)]) {

@@ -17,6 +17,7 @@ pub fn script(config: &Config, partitioned: bool) -> String {
         let names = names::of(config, outbox);
         if names::is_own(&outbox.columns) {
             parts.push(names.outbox(variant));
+            parts.push(names.txid());
             if names::is_first_in_schema(config, outbox) {
                 parts.push(names.enqueue(variant));
             }
@@ -27,7 +28,12 @@ pub fn script(config: &Config, partitioned: bool) -> String {
             ));
         }
     }
-    parts.push(schema::dead_letter(names::home(config)));
+    let home = names::home(config);
+    parts.push(schema::dead_letter(home));
+    parts.push(schema::progress(home));
+    if let Some(own) = config.outboxes.iter().find(|outbox| names::is_own(&outbox.columns)) {
+        parts.push(names::of(config, own).event_state());
+    }
     parts.push(names::of(config, &config.outboxes[0]).publication());
     for outbox in &config.outboxes[1..] {
         parts.push(names::of(config, outbox).publication_table());

@@ -4,7 +4,10 @@ use std::fmt;
 
 use tokio_postgres::{Client, Error};
 
-use crate::postgres::{quote, schema};
+use crate::postgres::{
+    progress::{self, IS_PUBLISHED},
+    quote, schema,
+};
 
 /// Name of the table, in walpost's home schema.
 pub const TABLE: &str = "setup_record";
@@ -23,21 +26,35 @@ pub struct Made {
 pub enum Kind {
     Slot,
     Publication,
+    View,
     Function,
     Table,
+    /// What a table's trigger calls: goes after the table.
+    TriggerFunction,
     Role,
     Schema,
 }
 
 impl Kind {
-    const ALL: [Kind; 6] = [Kind::Slot, Kind::Publication, Kind::Function, Kind::Table, Kind::Role, Kind::Schema];
+    const ALL: [Kind; 8] = [
+        Kind::Slot,
+        Kind::Publication,
+        Kind::View,
+        Kind::Function,
+        Kind::Table,
+        Kind::TriggerFunction,
+        Kind::Role,
+        Kind::Schema,
+    ];
 
     fn word(self) -> &'static str {
         match self {
             Kind::Slot => "slot",
             Kind::Publication => "publication",
+            Kind::View => "view",
             Kind::Function => "function",
             Kind::Table => "table",
+            Kind::TriggerFunction => "trigger function",
             Kind::Role => "role",
             Kind::Schema => "schema",
         }
@@ -60,6 +77,14 @@ impl Made {
         match self.kind {
             Kind::Slot => format!("select pg_drop_replication_slot({})", quote::literal(&self.name)),
             Kind::Publication => format!("drop publication if exists {name}"),
+            Kind::View => format!("drop view if exists {qualified}"),
+            Kind::TriggerFunction => format!("drop function if exists {qualified}()"),
+            Kind::Function if self.name == IS_PUBLISHED => {
+                format!(
+                    "drop function if exists {qualified}(xid8, {})",
+                    quote::qualified(&self.schema, progress::TABLE)
+                )
+            }
             Kind::Function if self.name == "make_partitions" => {
                 format!("drop function if exists {qualified}({})", schema::MAKE_PARTITIONS_ARGUMENTS)
             }

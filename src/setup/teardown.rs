@@ -12,7 +12,7 @@ use super::{
 use crate::{
     config::Config,
     postgres::{
-        quote,
+        progress, quote,
         slot::{self, Slot, SlotError},
     },
 };
@@ -48,7 +48,12 @@ impl Facts {
                     &[&table.schema, &table.name],
                 )
                 .await?;
-            let first = format!("select 1 from {} limit 1", quote::qualified(&table.schema, &table.name));
+            // A slot's progress goes with the slot.
+            let theirs = match table.name == progress::TABLE {
+                true => format!("where slot <> {}", quote::literal(&config.slot)),
+                false => String::new(),
+            };
+            let first = format!("select 1 from {} {theirs} limit 1", quote::qualified(&table.schema, &table.name));
             if exists.is_some() && client.query_opt(&first, &[]).await?.is_some() {
                 with_rows.push(table.clone());
             }
@@ -62,16 +67,16 @@ pub fn plan(config: &Config, facts: &Facts, drop_data: bool) -> Vec<Item> {
     let ours = |made: &Made| match made.kind {
         Kind::Slot => made.name == config.slot,
         Kind::Publication => made.name == config.publication,
-        Kind::Function | Kind::Table | Kind::Role | Kind::Schema => true,
+        Kind::View | Kind::Function | Kind::Table | Kind::TriggerFunction | Kind::Role | Kind::Schema => true,
     };
     let shared = facts.made.iter().any(|made| !ours(made));
     let rows = !drop_data && !facts.with_rows.is_empty();
     let kept = |made: &Made| match made.kind {
         Kind::Slot | Kind::Publication => (!ours(made)).then_some("it belongs to another set-up"),
-        Kind::Function | Kind::Table | Kind::Role | Kind::Schema if shared => Some("another set-up uses it"),
+        _ if shared => Some("another set-up uses it"),
         Kind::Table if rows && facts.with_rows.contains(made) => Some("it holds rows; --drop-data drops it"),
-        Kind::Function | Kind::Table | Kind::Role | Kind::Schema if rows => Some("the table that holds rows needs it"),
-        Kind::Function | Kind::Table | Kind::Role | Kind::Schema => None,
+        _ if rows => Some("the table that holds rows needs it"),
+        Kind::View | Kind::Function | Kind::Table | Kind::TriggerFunction | Kind::Role | Kind::Schema => None,
     };
     facts.made.iter().map(|made| Item { kept: kept(made), made: made.clone() }).collect()
 }
@@ -129,10 +134,15 @@ pub async fn apply(
 async fn drop_one(client: &Client, config: &Config, role: &str, made: &Made) -> Result<(), TeardownError> {
     let failed = |source| TeardownError::Drop { what: made.to_string(), source };
     if made.kind == Kind::Slot {
-        return match slot::drop(client, &made.name, role).await {
-            Err(SlotError::Missing(_)) | Ok(()) => Ok(()),
-            Err(error) => Err(error.into()),
-        };
+        match slot::drop(client, &made.name, role).await {
+            Err(SlotError::Missing(_)) | Ok(()) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let home = names::home(config);
+        if progress::Access::read(client, home).await?.is_some() {
+            progress::forget(client, home, &made.name).await.map_err(failed)?;
+        }
+        return Ok(());
     }
     let mut sql = made.drop_statement();
     if made.kind == Kind::Role {

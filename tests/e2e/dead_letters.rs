@@ -44,7 +44,7 @@ fn at(url: &str) -> ConnInfo {
 }
 
 async fn store_of(url: &str, slot: &str, system: &str) -> Store {
-    Store::connect(&at(url), system, slot, "walpost").await.expect("the server is up")
+    Store::connect(&at(url), system, slot, "walpost", None).await.expect("the server is up")
 }
 
 /// Runs statements from within a runtime; a session has its own.
@@ -251,7 +251,7 @@ fn a_failed_write_leaves_nothing_of_its_batch_and_can_be_made_again() {
         run(&database, "alter table walpost.dead_letter drop constraint no");
         assert_eq!(store.write(&batch).await.unwrap(), 3);
         // The table is gone: the same, and it is told.
-        run(&database, "drop table walpost.dead_letter");
+        run(&database, "drop table walpost.dead_letter cascade");
         assert_eq!(store.write(&batch).await.unwrap_err().sqlstate(), Some("42P01"));
         assert_eq!(store.access().await.unwrap(), None);
         run(&database, include_str!("../../sql/dead_letter.sql"));
@@ -375,7 +375,7 @@ fn each_role_may_do_its_part_and_no_more() {
     let setup = || walpost(&["setup", "--database-url", &url, "--slot", &database.name]);
     assert_eq!(setup().code, 0);
     // A set-up of before there were dead letters.
-    database.sql("drop table walpost.dead_letter");
+    database.sql("drop table walpost.dead_letter cascade");
     let again = setup();
     assert!(again.code == 0 && again.stdout.contains("done: create table walpost.dead_letter"), "{again:?}");
     assert!(setup().stdout.contains("everything exists already"));

@@ -50,7 +50,7 @@ fn setup_makes_what_is_missing_once_and_teardown_leaves_nothing() {
             let database = Postgres::shared(version).database();
             let dry = on(&database, "setup", &[variant, &["--dry-run"]].concat());
             done(&dry);
-            for table in ["outbox", "dead_letter"] {
+            for table in ["outbox", "dead_letter", "progress"] {
                 assert!(dry.stdout.contains(&format!("+ create table walpost.{table}")), "{dry:?}");
             }
             let session = database.session();
@@ -327,6 +327,65 @@ fn an_idempotency_key_stores_one_event_however_many_sessions_use_it() {
             }
         }
     }
+}
+
+#[test]
+fn txid_is_the_transaction_that_wrote_the_row_whoever_says_otherwise() {
+    let _alone = alone();
+    for version in VERSIONS {
+        for variant in [&[][..], &["--partitioned"]] {
+            let database = Postgres::shared(version).database();
+            done(&on(&database, "setup", variant));
+            let session = database.session();
+            if !variant.is_empty() {
+                session.run("select walpost.make_partitions((now() at time zone 'UTC')::date + 20, 1)");
+            }
+            // As a subscription's worker writes, which passes over common triggers.
+            session.run("set session_replication_role = replica");
+            let own: String = session.get(
+                "begin; savepoint s;
+                 insert into walpost.outbox (aggregate_type, event_type, txid, occurred_at)
+                 select 'a', 'b', '1', now() + day * interval '1 day' from unnest(array[0, 20, 99]) as day;
+                 insert into walpost.outbox (aggregate_type, event_type) values ('a', 'b');
+                 select pg_current_xact_id()::text",
+            );
+            session.run("commit");
+            assert_eq!(session.value("select string_agg(distinct txid::text, ' ') from walpost.outbox"), Some(own));
+            session.run("update walpost.outbox set txid = '1'");
+            let changed =
+                "select count(distinct txid) from walpost.outbox where txid <> '1' and xmin::text = txid::text";
+            assert_eq!(session.value(changed).as_deref(), Some("1"), "version {version}");
+        }
+    }
+}
+
+#[test]
+fn a_database_restored_from_another_servers_dump_begins_its_proof_anew() {
+    let _alone = alone();
+    let database = Postgres::shared(MAIN).database();
+    done(&on(&database, "setup", &[]));
+    let session = database.session();
+    session.run(
+        "alter table walpost.outbox disable trigger keep_txid;
+         insert into walpost.outbox (aggregate_type, event_type, txid) values ('a', 'foreign', '4000000000');
+         alter table walpost.outbox enable always trigger keep_txid;
+         insert into walpost.outbox (aggregate_type, event_type) values ('a', 'own');
+         update walpost.progress set system_identifier = '1', published = '5000000000:5000000000:'",
+    );
+    let check = || on(&database, "check", &["--brokers", "127.0.0.1:9", "--json"]);
+    assert!(check().stdout.contains("speaks of server 1"), "{:?}", check());
+    let run = on(&database, "run", &["--brokers", "127.0.0.1:9", "--http-listen", "off"]);
+    assert!(run.code == 1 && run.stderr.contains("walpost setup"), "{run:?}");
+
+    let mended = on(&database, "setup", &[]);
+    done(&mended);
+    assert!(mended.stdout.contains("begin the proof of publication anew"), "{mended:?}");
+    assert!(!check().stdout.contains("speaks of server"), "{:?}", check());
+    let unproven = "select string_agg(event_type, ' ' order by seq) from walpost.outbox o, walpost.progress p
+                    where p.published is null and pg_visible_in_snapshot(o.txid, p.started)";
+    assert_eq!(session.value(unproven).as_deref(), Some("foreign own"), "both are older than the proof");
+    let again = on(&database, "setup", &[]);
+    assert!(again.code == 0 && again.stdout.contains("everything exists already"), "{again:?}");
 }
 
 #[test]

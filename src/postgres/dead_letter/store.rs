@@ -13,6 +13,7 @@ use crate::{
     postgres::{
         Error,
         conninfo::ConnInfo,
+        progress::Hold,
         quote,
         sql::{self, Sql, durably},
     },
@@ -33,13 +34,20 @@ pub struct Store {
     table: String,
     system_identifier: String,
     slot: String,
+    hold: Option<Hold>,
     encoding: Encoding,
 }
 
 impl Store {
     /// `system_identifier` is the server's, in decimal, as IDENTIFY_SYSTEM gives it; `schema` holds the table, which need
-    /// not exist yet.
-    pub async fn connect(at: &ConnInfo, system_identifier: &str, slot: &str, schema: &str) -> Result<Store, Error> {
+    /// not exist yet. Once another process has gained the slot from `hold`, every write fails with [`Error::Superseded`].
+    pub async fn connect(
+        at: &ConnInfo,
+        system_identifier: &str,
+        slot: &str,
+        schema: &str,
+        hold: Option<Hold>,
+    ) -> Result<Store, Error> {
         let client = sql::connect(at).await?;
         client.batch_execute(LOCK_TIMEOUT).await?;
         let encoding = Encoding::read(&client).await?;
@@ -49,6 +57,7 @@ impl Store {
             table: quote::qualified(schema, TABLE),
             system_identifier: system_identifier.to_owned(),
             slot: slot.to_owned(),
+            hold,
             encoding,
         })
     }
@@ -69,7 +78,7 @@ impl Store {
              on conflict on constraint dead_letter_once do nothing",
             self.table
         );
-        durably(&self.client, async {
+        self.durably(async {
             let statement = self.client.prepare(&statement).await?;
             // All are under way at once: one round trip, however many.
             let new = try_join_all(letters.into_iter().map(|letter| self.insert(&statement, letter))).await?;
@@ -197,7 +206,7 @@ impl Store {
         );
         let (ids, positions): (Vec<i64>, Vec<String>) =
             replayed.iter().map(|Replayed { row, position }| (*row, position.to_string())).unzip();
-        let settled = durably(&self.client, self.client.query_one(&statement, &[&ids, &self.slot, &positions])).await?;
+        let settled = self.durably(self.client.query_one(&statement, &[&ids, &self.slot, &positions])).await?;
         Ok((settled.try_get::<_, i64>(0)?.unsigned_abs(), settled.try_get(1)?))
     }
 
@@ -215,8 +224,19 @@ impl Store {
             table = self.table
         );
         let reason = self.encoding.text(reason);
-        durably(&self.client, self.client.execute(&statement, &[&id, &self.slot, &class.word(), &reason])).await?;
+        self.durably(self.client.execute(&statement, &[&id, &self.slot, &class.word(), &reason])).await?;
         Ok(())
+    }
+
+    /// Writes on the condition that the slot is still ours: nobody gains it before the transaction ends.
+    async fn durably<T>(&self, work: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, Error> {
+        durably(&self.client, async {
+            if let Some(hold) = &self.hold {
+                hold.verify(&self.client).await?;
+            }
+            Ok::<_, Error>(work.await?)
+        })
+        .await
     }
 }
 

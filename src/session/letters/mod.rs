@@ -28,6 +28,7 @@ use crate::{
         self,
         conninfo::ConnInfo,
         dead_letter::{Access, DeadLetter, KnownLetter, ParkKey, ReasonClass, Store},
+        progress::Hold,
     },
     setup::names,
     sink::kafka::{self, TopicRefusal},
@@ -118,6 +119,8 @@ pub(super) struct Letters {
     task: Option<JoinHandle<Result<Done, Failed>>>,
     /// Why the table cannot be worked on.
     trouble: Option<String>,
+    /// Another process has the slot.
+    superseded: Option<postgres::Error>,
 }
 
 /// Not done; it can be done again.
@@ -131,6 +134,8 @@ struct Table {
     at: ConnInfo,
     system_identifier: String,
     slot: String,
+    /// What each write asks for first.
+    hold: Option<Hold>,
     schema: String,
 }
 
@@ -140,6 +145,7 @@ impl Letters {
         config: &Config,
         server: &ConnInfo,
         system_identifier: &str,
+        hold: Option<&Hold>,
         from: Lsn,
         culprits: &[Culprit],
     ) -> Result<Option<Letters>, Error> {
@@ -147,6 +153,7 @@ impl Letters {
             at: server.clone(),
             system_identifier: system_identifier.to_owned(),
             slot: config.slot.clone(),
+            hold: hold.cloned(),
             schema: names::home(config).to_owned(),
         };
         let store = table.connect().await?;
@@ -189,7 +196,7 @@ impl Letters {
                 "events are parked until they are replayed or discarded: walpost dead-letter list"
             );
         }
-        Ok(Some(Letters { parking, table, task: None, trouble: None }))
+        Ok(Some(Letters { parking, table, task: None, trouble: None, superseded: None }))
     }
 
     /// Why the table cannot be worked on.
@@ -241,11 +248,15 @@ impl Letters {
         }
     }
 
-    /// Starts what is due. Called once a turn.
-    pub(super) fn work(&mut self) {
+    /// Starts what is due. Called once a turn. Fails when another process has the slot.
+    pub(super) fn work(&mut self) -> Result<(), postgres::Error> {
+        if let Some(error) = self.superseded.take() {
+            return Err(error);
+        }
         if let Some(work) = self.parking.next_work(Instant::now()) {
             self.task = Some(self.table.start(work));
         }
+        Ok(())
     }
 
     fn worked(&mut self, ended: Result<Done, Failed>) {
@@ -263,6 +274,7 @@ impl Letters {
                 }
                 self.parking.done(done, Instant::now());
             }
+            Err(Failed { error: error @ postgres::Error::Superseded { .. }, .. }) => self.superseded = Some(error),
             Err(Failed { work, error }) => {
                 let trouble = format!("dead letters cannot be written or read, the stream waits: {}", Chain(&error));
                 if self.trouble.as_ref() != Some(&trouble) {
@@ -296,7 +308,7 @@ impl Table {
     }
 
     async fn connect(&self) -> Result<Store, postgres::Error> {
-        Store::connect(&self.at, &self.system_identifier, &self.slot, &self.schema).await
+        Store::connect(&self.at, &self.system_identifier, &self.slot, &self.schema, self.hold.clone()).await
     }
 
     fn start(&self, work: Work) -> JoinHandle<Result<Done, Failed>> {

@@ -1,0 +1,32 @@
+-- Keeps txid true: whatever writes a row, be it a copy from another server, a restored dump or logical replication, txid is
+-- the transaction that wrote it here. The proof of publication (progress.sql) rests on that. An insert that leaves txid to
+-- its default pays for one comparison.
+--
+-- Run it after outbox.sql or outbox_partitioned.sql, as often as you like: what exists is left as it is. Where it finds no
+-- trigger it waits two seconds at most for the outbox to be free for one.
+
+create or replace function walpost.keep_txid() returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $walpost$
+begin
+    new.txid := pg_current_xact_id();
+    return new;
+end
+$walpost$;
+
+comment on function walpost.keep_txid() is 'Trigger of the outbox: txid is the transaction that wrote the row';
+
+do $walpost$
+begin
+    if exists (select from pg_catalog.pg_trigger
+               where tgrelid = 'walpost.outbox'::regclass and tgname = 'keep_txid' and tgenabled = 'A') then
+        return;
+    end if;
+    perform set_config('lock_timeout', '2s', true);
+    create or replace trigger keep_txid before insert or update of txid on walpost.outbox
+        for each row when (new.txid is distinct from pg_current_xact_id()) execute function walpost.keep_txid();
+    -- A subscription's worker passes over other triggers.
+    alter table walpost.outbox enable always trigger keep_txid;
+end
+$walpost$;
