@@ -14,6 +14,7 @@ pub mod http;
 pub mod kafka;
 pub mod pipeline;
 pub mod postgres;
+pub mod prune;
 pub mod session;
 pub mod setup;
 pub mod sink;

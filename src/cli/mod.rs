@@ -15,6 +15,7 @@ mod demo;
 pub mod logging;
 pub mod output;
 mod printable;
+mod prune;
 mod run;
 mod setup;
 mod status;
@@ -61,6 +62,7 @@ pub enum Command {
     Status(status::Args),
     Tail(tail::Args),
     DeadLetter(dead_letter::Args),
+    Prune(prune::Args),
     Teardown(teardown::Args),
     Config(config::Args),
     Demo(demo::Args),
@@ -90,6 +92,7 @@ pub async fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Status(args) => status::run(args).await,
         Command::Tail(args) => tail::run(args).await,
         Command::DeadLetter(args) => dead_letter::run(args).await,
+        Command::Prune(args) => prune::run(args).await,
         Command::Teardown(args) => teardown::run(args).await,
         Command::Config(args) => config::run(args).await,
         Command::Demo(args) => demo::run(args).await,

@@ -66,6 +66,10 @@ pub struct Config {
     pub delivery: Delivery,
     /// What an update, delete or truncate on an outbox does to the stream.
     pub on_update: OnUpdate,
+    /// How long published rows stay before they are pruned.
+    pub retention: Duration,
+    /// How often a running walpost prunes; none: never.
+    pub prune_every: Option<Duration>,
     /// How often a moving confirmed position is reported, which bounds the duplicates of a crash.
     pub confirm_interval: Duration,
     /// How often a resting one is.

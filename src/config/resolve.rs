@@ -47,6 +47,8 @@ impl Settings {
                 }),
             },
             on_update: typed.on_update,
+            retention: typed.retention,
+            prune_every: typed.prune.every,
             confirm_interval: typed.confirm_interval,
             status_interval: typed.status_interval,
             progress_interval: typed.progress_interval,

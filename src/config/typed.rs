@@ -43,6 +43,10 @@ pub(super) struct Typed {
     pub(super) exactly_once: ExactlyOnce,
     pub(super) on_update: OnUpdate,
     #[serde(deserialize_with = "value::duration")]
+    pub(super) retention: Duration,
+    #[serde(default)]
+    pub(super) prune: Prune,
+    #[serde(deserialize_with = "value::duration")]
     pub(super) confirm_interval: Duration,
     #[serde(deserialize_with = "value::duration")]
     pub(super) status_interval: Duration,
@@ -102,6 +106,12 @@ pub(super) struct Topics {
     pub(super) partitions: Option<i32>,
     #[serde(default, deserialize_with = "value::optional_count")]
     pub(super) replication: Option<i32>,
+}
+
+#[derive(Default, Deserialize)]
+pub(super) struct Prune {
+    #[serde(default, deserialize_with = "value::optional_duration")]
+    pub(super) every: Option<Duration>,
 }
 
 #[derive(Deserialize)]

@@ -12,6 +12,7 @@ pub mod dead_letter;
 pub mod error;
 pub mod progress;
 pub mod publication;
+pub mod published;
 pub mod quote;
 pub mod refusal;
 pub mod replication;

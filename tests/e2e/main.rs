@@ -17,6 +17,7 @@ mod exactly_once;
 mod http;
 mod partitions;
 mod poison;
+mod prune;
 mod records;
 mod relations;
 mod resources;

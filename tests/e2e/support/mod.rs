@@ -20,6 +20,7 @@ pub mod letters;
 pub mod outbox;
 pub mod postgres;
 pub mod process;
+pub mod proof;
 pub mod proxy;
 pub mod records;
 pub mod scratch;

@@ -1,0 +1,433 @@
+//! An outbox as prune finds it: what there is, whether any of it may be deleted, and the condition that says which rows.
+
+use tokio_postgres::{Client, SimpleQueryMessage};
+
+use super::{Error, Order};
+use crate::{
+    config::Config,
+    pipeline::{OnUpdate, outbox::Outbox},
+    postgres::{
+        dead_letter, progress,
+        publication::Publication,
+        published::Published,
+        quote::{ident, literal, qualified},
+        server::Server,
+        table::{Kind, Table},
+    },
+    setup::names,
+};
+
+/// What a session of prune is set to. It waits for no lock for long, may lose what it deleted in a crash of the server (it
+/// deletes it again), and prints times as the condition reads them. A row that row security would hide is an error.
+pub(super) const SETTINGS: &str = "\
+    set search_path = pg_catalog; set timezone = 'UTC'; set datestyle = 'ISO'; set row_security = off;
+    set default_transaction_isolation = 'read committed'; set synchronous_commit = off; set jit = off;
+    set statement_timeout = 0; set lock_timeout = '1s'";
+
+/// Why a row is kept, or that it is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    Filtered,
+    Unproven,
+    Young,
+    Letter,
+    Prunable,
+}
+
+impl Class {
+    const ALL: [Class; 5] = [Class::Filtered, Class::Unproven, Class::Young, Class::Letter, Class::Prunable];
+
+    fn word(self) -> &'static str {
+        match self {
+            Class::Filtered => "filtered",
+            Class::Unproven => "unproven",
+            Class::Young => "young",
+            Class::Letter => "letter",
+            Class::Prunable => "prunable",
+        }
+    }
+
+    pub(super) fn of(word: &str) -> Option<Class> {
+        Class::ALL.into_iter().find(|class| class.word() == word)
+    }
+}
+
+/// An outbox that may be pruned.
+pub(super) struct Site {
+    pub(super) oid: u32,
+    /// As SQL writes it.
+    pub(super) table: String,
+    pub(super) partitioned: bool,
+    pub(super) owned: bool,
+    /// The [`Class`] of row `o`, as an SQL expression.
+    class: String,
+    /// Rows that occurred before it are old enough; a timestamptz as text.
+    pub(super) cutoff: String,
+    pub(super) occurred_at: Option<String>,
+    pub(super) keys: Option<Keys>,
+}
+
+/// The table of idempotency keys beside a partitioned outbox. A key goes with its event.
+pub(super) struct Keys {
+    /// As SQL writes it.
+    pub(super) table: String,
+    pub(super) event_id: String,
+    pub(super) key: String,
+}
+
+impl Site {
+    pub(super) async fn read(client: &Client, order: &Order<'_>, outbox: &Outbox) -> Result<Site, Error> {
+        let Order { config, retention, dry_run } = *order;
+        let server = Server::read(client).await?;
+        let role = ident(&server.role.name);
+        let name = qualified(&outbox.name.schema, &outbox.name.table);
+        let Some(table) = Table::read(client, &outbox.name.schema, &outbox.name.table).await? else {
+            return Err(Error::NoTable { table: name, role });
+        };
+        if table.kind == Kind::NoTable || table.partition_of.is_some() {
+            return Err(Error::NotTheTable {
+                table: name,
+                root: table.partition_of.unwrap_or_else(|| "a view".to_owned()),
+            });
+        }
+        if table.hides_rows {
+            return Err(Error::HidesRows { table: name, role });
+        }
+        let types = Types::read(client, table.oid).await?;
+        let has = |column: &str| table.columns.iter().any(|known| known.name == column);
+        let published = Published::of(outbox, has).filter(|published| match published {
+            Published::Txid(column) => types.is(column, "xid8"),
+        });
+        let Some(published) = published else {
+            return Err(Error::NoTxid { table: name, column: ident(&outbox.columns.txid.name) });
+        };
+        let occurred_at = Some(&outbox.columns.occurred_at.name).filter(|column| types.is_time(column));
+        if occurred_at.is_none() && !retention.is_zero() {
+            return Err(Error::NoTime { table: name, column: ident(&outbox.columns.occurred_at.name) });
+        }
+        let publication = Publication::read(client, server.major(), &config.publication).await?;
+        judge_publication(config, outbox, publication.as_ref(), &name)?;
+        let keys = Keys::read(client, outbox, table.kind).await?;
+        let letters = dead_letter::Access::read(client, names::home(config)).await?;
+        rights(client, &name, &role, table.oid, keys.as_ref(), letters, names::home(config), dry_run).await?;
+        let proof = Proof::read(client, config, outbox, server.major(), &published).await?;
+        let cutoff: String = client
+            .query_one("select (clock_timestamp() - make_interval(secs => $1))::text", &[&retention.as_secs_f64()])
+            .await?
+            .try_get(0)?;
+        let unicode = matches!(
+            client.query_one("select current_setting('server_encoding')", &[]).await?.try_get(0)?,
+            "UTF8" | "SQL_ASCII"
+        );
+        let filter = publication.as_ref().and_then(|publication| filter(publication, outbox));
+        let class = class(
+            outbox,
+            &proof.condition,
+            filter,
+            occurred_at,
+            &cutoff,
+            letters.map(|_| Letters { unicode, home: names::home(config) }),
+        );
+        Ok(Site {
+            oid: table.oid,
+            table: name,
+            partitioned: table.kind == Kind::Partitioned,
+            owned: table.owned,
+            class,
+            cutoff,
+            occurred_at: occurred_at.cloned(),
+            keys,
+        })
+    }
+
+    /// Rows of the outbox itself, as `FROM` has them, under the name `o`.
+    pub(super) fn rows(&self) -> String {
+        // Children of another kind of inheritance are no part of the outbox.
+        format!("{}{} o", if self.partitioned { "" } else { "only " }, self.table)
+    }
+
+    /// Counts the rows by class. `rows` as [`Site::rows`], `span` is a condition.
+    pub(super) fn count(&self, rows: &str, span: &str) -> String {
+        format!("select {}, count(*) from {rows} where {span} group by 1", self.class)
+    }
+
+    /// Deletes what is prunable, with its idempotency keys, and gives how many rows that were.
+    pub(super) fn delete(&self, rows: &str, span: &str) -> String {
+        let condition = format!("{span} and {} = '{}'", self.class, Class::Prunable.word());
+        match &self.keys {
+            None => {
+                format!("with gone as (delete from {rows} where {condition} returning 1) select count(*) from gone")
+            }
+            Some(keys) => format!(
+                "with gone as (delete from {rows} where {condition} returning o.{key} as key, o.{id} as event_id),
+                 forgotten as (delete from {table} k using gone where k.key = gone.key and k.event_id = gone.event_id)
+                 select count(*) from gone",
+                table = keys.table,
+                key = keys.key,
+                id = keys.event_id
+            ),
+        }
+    }
+
+    /// Deletes the idempotency keys of rows that go by another way.
+    pub(super) fn forget(&self, rows: &str, span: &str) -> Option<String> {
+        let Keys { table, key, event_id } = self.keys.as_ref()?;
+        Some(format!(
+            "delete from {table} k using (select o.{key} as key, o.{event_id} as event_id from {rows} where {span}) gone
+             where k.key = gone.key and k.event_id = gone.event_id"
+        ))
+    }
+}
+
+fn judge_publication(
+    config: &Config,
+    outbox: &Outbox,
+    publication: Option<&Publication>,
+    table: &str,
+) -> Result<(), Error> {
+    let quoted = ident(&config.publication);
+    let lacking = |remedy| Error::NotPublished { table: table.to_owned(), publication: quoted.clone(), remedy };
+    let Some(publication) = publication else {
+        return Err(lacking("it does not exist, walpost setup makes it".to_owned()));
+    };
+    if !publication.inserts {
+        return Err(lacking(format!("ALTER PUBLICATION {quoted} SET (publish = 'insert')")));
+    }
+    if publication.published(&outbox.name.schema, &outbox.name.table).is_none() {
+        return Err(lacking(format!(
+            "ALTER PUBLICATION {quoted} ADD TABLE {table}, or for one that is partitioned SET (publish_via_partition_root = true)"
+        )));
+    }
+    if publication.deletes || publication.truncates {
+        if config.on_update == OnUpdate::Halt {
+            return Err(Error::Published { publication: quoted });
+        }
+        tracing::warn!(
+            "publication {quoted} publishes deletes or truncates: the stream passes over what is pruned, other readers of \
+             the publication get it; ALTER PUBLICATION {quoted} SET (publish = 'insert')"
+        );
+    }
+    Ok(())
+}
+
+/// The row filter of an outbox, as an SQL condition on columns without a qualifier.
+fn filter<'p>(publication: &'p Publication, outbox: &Outbox) -> Option<&'p str> {
+    publication.published(&outbox.name.schema, &outbox.name.table)?.row_filter.as_deref()
+}
+
+#[allow(clippy::too_many_arguments, reason = "the facts that decide")]
+async fn rights(
+    client: &Client,
+    table: &str,
+    role: &str,
+    oid: u32,
+    keys: Option<&Keys>,
+    letters: Option<dead_letter::Access>,
+    home: &str,
+    dry_run: bool,
+) -> Result<(), Error> {
+    let mut grants = Vec::new();
+    let row = client
+        .query_one("select has_table_privilege($1::oid, 'SELECT'), has_table_privilege($1::oid, 'DELETE')", &[&oid])
+        .await?;
+    if !row.try_get::<_, bool>(0)? || !dry_run && !row.try_get::<_, bool>(1)? {
+        grants.push(format!("GRANT SELECT, DELETE ON {table} TO {role}"));
+    }
+    if let Some(keys) = keys {
+        let row = client
+            .query_one(
+                "select has_table_privilege($1::text, 'SELECT') and has_table_privilege($1::text, 'DELETE')",
+                &[&keys.table],
+            )
+            .await?;
+        if !dry_run && !row.try_get::<_, bool>(0)? {
+            grants.push(format!("GRANT SELECT, DELETE ON {} TO {role}", keys.table));
+        }
+    }
+    if letters.is_some_and(|letters| !letters.select) {
+        grants.push(format!("GRANT SELECT ON {} TO {role}", qualified(home, dead_letter::TABLE)));
+    }
+    match grants.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Rights { role: role.to_owned(), grants: grants.join("; ") }),
+    }
+}
+
+/// Types of the columns, by name.
+struct Types(Vec<(String, String)>);
+
+impl Types {
+    async fn read(client: &Client, table: u32) -> Result<Types, Error> {
+        let rows = client
+            .query(
+                "select attname::text, typname::text from pg_attribute join pg_type t on t.oid = atttypid
+                 where attrelid = $1 and attnum > 0 and not attisdropped",
+                &[&table],
+            )
+            .await?;
+        let types = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect::<Result<_, Error>>()?;
+        Ok(Types(types))
+    }
+
+    fn is(&self, column: &str, of: &str) -> bool {
+        self.0.iter().any(|(name, known)| name == column && known == of)
+    }
+
+    fn is_time(&self, column: &str) -> bool {
+        ["timestamptz", "timestamp", "date"].iter().any(|time| self.is(column, time))
+    }
+}
+
+impl Keys {
+    async fn read(client: &Client, outbox: &Outbox, kind: Kind) -> Result<Option<Keys>, Error> {
+        if kind != Kind::Partitioned || !names::is_own(&outbox.columns) {
+            return Ok(None);
+        }
+        let table = qualified(&outbox.name.schema, "idempotency");
+        let exists: bool = client.query_one("select to_regclass($1) is not null", &[&table]).await?.try_get(0)?;
+        Ok(exists.then(|| Keys {
+            table,
+            event_id: ident(&outbox.columns.id),
+            key: ident(&outbox.columns.idempotency_key.name),
+        }))
+    }
+}
+
+/// What makes a row count as published, as a condition on `o` that is never NULL.
+struct Proof {
+    condition: String,
+}
+
+impl Proof {
+    async fn read(
+        client: &Client,
+        config: &Config,
+        outbox: &Outbox,
+        major: i32,
+        published: &Published,
+    ) -> Result<Proof, Error> {
+        let home = names::home(config);
+        let condition = published.condition(home);
+        if !published.is_by_progress() {
+            return Ok(Proof { condition });
+        }
+        let table = qualified(home, progress::TABLE);
+        match progress::Access::read(client, home).await? {
+            None => return Err(Error::NoProgressTable { table }),
+            Some(access) if !access.select => {
+                let role: String = client.query_one("select quote_ident(current_user)", &[]).await?.try_get(0)?;
+                return Err(Error::Rights { grants: format!("GRANT SELECT ON {table} TO {role}"), role });
+            }
+            Some(_) => {}
+        }
+        let system: String =
+            client.query_one("select system_identifier::text from pg_control_system()", &[]).await?.try_get(0)?;
+        let rows = client
+            .query(&format!("select slot, system_identifier, publication from {table} order by slot"), &[])
+            .await?;
+        let mut own = None;
+        // Slots that need not prove each row, and the condition for that.
+        let mut excused: Vec<(String, Option<String>)> = Vec::new();
+        for row in &rows {
+            let (slot, theirs): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+            if slot == config.slot {
+                own = Some(theirs);
+                continue;
+            }
+            let Some(name) = row.try_get::<_, Option<String>>(2)? else { continue };
+            let Some(other) = Publication::read(client, major, &name).await? else { continue };
+            match other.published(&outbox.name.schema, &outbox.name.table) {
+                None => excused.push((slot, None)),
+                Some(entry) => {
+                    if let Some(filter) = &entry.row_filter {
+                        excused.push((slot, Some(filter.clone())));
+                    }
+                }
+            }
+        }
+        let own = own.ok_or_else(|| Error::NoProgress { table: table.clone(), slot: config.slot.clone() })?;
+        if own != system {
+            return Err(Error::OtherServer { slot: config.slot.clone(), theirs: own, ours: system });
+        }
+        let system = literal(&system);
+        let slot = literal(&config.slot);
+        let excused_slots: Vec<_> = excused.iter().map(|(slot, _)| literal(slot)).collect();
+        let mut all = vec![
+            format!("exists (select from {table} p where p.slot = {slot} and {condition})"),
+            // Other slots on the same table: what one of them has not sent, it may need.
+            format!(
+                "not exists (select from {table} p where p.slot <> all (array[{}]::text[]) and p.system_identifier = {system}
+                 and not {condition})",
+                excused_slots.iter().chain([&slot]).cloned().collect::<Vec<_>>().join(", ")
+            ),
+        ];
+        for (slot, filter) in excused.iter().filter_map(|(slot, filter)| Some((slot, filter.as_ref()?))) {
+            all.push(format!(
+                "(({filter}) is not true or not exists (select from {table} p where p.slot = {} and p.system_identifier = \
+                 {system} and not {condition}))",
+                literal(slot)
+            ));
+        }
+        Ok(Proof { condition: all.join(" and ") })
+    }
+}
+
+/// The table of dead letters, where there is one.
+struct Letters<'h> {
+    home: &'h str,
+    /// It holds the texts of ids as they are, whatever characters they have.
+    unicode: bool,
+}
+
+/// The expression that tells the [`Class`] of row `o`. What a row lacks is asked in the order of what it costs to know wrong.
+fn class(
+    outbox: &Outbox,
+    published: &str,
+    filter: Option<&str>,
+    occurred_at: Option<&String>,
+    cutoff: &str,
+    letters: Option<Letters<'_>>,
+) -> String {
+    let mut class = "case".to_owned();
+    let mut when =
+        |condition: String, kept: Class| class.push_str(&format!(" when {condition} then '{}'", kept.word()));
+    if let Some(filter) = filter {
+        when(format!("({filter}) is not true"), Class::Filtered);
+    }
+    when(format!("not ({published})"), Class::Unproven);
+    if let Some(column) = occurred_at {
+        when(format!("(o.{} < timestamptz {}) is not true", ident(column), literal(cutoff)), Class::Young);
+    }
+    if let Some(letters) = letters {
+        when(letters.has_open(&outbox.columns.id), Class::Letter);
+    }
+    class.push_str(&format!(" else '{}' end", Class::Prunable.word()));
+    class
+}
+
+impl Letters<'_> {
+    /// Event ids were written as the stream prints them, cut where they are long, and in some encodings with escapes. An id
+    /// to which that may have happened is compared with none: any such letter keeps it.
+    fn has_open(&self, id: &str) -> String {
+        let table = qualified(self.home, dead_letter::TABLE);
+        let id = format!("format('%s', o.{})", ident(id));
+        let odd = |text: &str| match self.unicode {
+            true => format!("octet_length({text}) > 990"),
+            false => format!("(octet_length({text}) > 990 or {text} ~ '[^ -~]' or strpos({text}, '\\u{{') > 0)"),
+        };
+        let open = format!("select from {table} d where d.state in ('dead', 'parked')");
+        format!("(exists ({open} and d.event_id = {id}) or {} and exists ({open} and {}))", odd(&id), odd("d.event_id"))
+    }
+}
+
+/// Rows of a simple query, as texts.
+pub(super) async fn texts(client: &Client, statement: &str) -> Result<Vec<Vec<Option<String>>>, Error> {
+    let messages = client.simple_query(statement).await?;
+    Ok(messages
+        .into_iter()
+        .filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some((0..row.len()).map(|n| row.get(n).map(str::to_owned)).collect()),
+            _ => None,
+        })
+        .collect())
+}
