@@ -9,7 +9,10 @@ use std::{
 use prometheus_client::metrics::histogram::Histogram;
 use serde::Serialize;
 
-use crate::pipeline::{Lsn, PgTime, Ticket};
+use crate::{
+    pipeline::{Lsn, PgTime, Ticket},
+    postgres::bookmark::Bookmark,
+};
 
 /// An older sample of the server says nothing of now.
 const SAMPLE_AGE_MAX: Duration = Duration::from_secs(30);
@@ -92,6 +95,8 @@ pub struct ServerSample {
     pub retained_bytes: u64,
     /// Bytes that may still be written before the slot is lost; none without such a limit.
     pub safe_bytes: Option<u64>,
+    /// The oldest position first.
+    pub bookmarks: Vec<Bookmark>,
 }
 
 impl Status {
@@ -248,7 +253,13 @@ mod tests {
         status.enter(State::Streaming, None);
         let mut now = status.now().clone();
         now.confirmed = Some(Lsn(1_000));
-        now.server = Some(ServerSample { taken: at(100), wal: Lsn(1_500), retained_bytes: 0, safe_bytes: None });
+        now.server = Some(ServerSample {
+            taken: at(100),
+            wal: Lsn(1_500),
+            retained_bytes: 0,
+            safe_bytes: None,
+            bookmarks: Vec::new(),
+        });
         now
     }
 

@@ -4,6 +4,7 @@
 //! no IO, so that each finding has a unit test. `walpost check` prints them, and `setup` refuses to build on those that it
 //! does not mend.
 
+mod bookmark;
 mod dead_letter;
 mod kafka;
 mod needs;
@@ -15,6 +16,7 @@ mod slot;
 
 use std::fmt;
 
+pub use bookmark::bookmarks;
 pub use dead_letter::dead_letter;
 pub use kafka::{kafka, unreachable};
 pub use needs::{Need, needs};

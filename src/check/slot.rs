@@ -113,11 +113,11 @@ fn position(slot: &Slot) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::{check::Severity, pipeline::Lsn, postgres::slot::Holder};
 
-    fn default_slot() -> Slot {
+    pub(in crate::check) fn default_slot() -> Slot {
         Slot {
             name: "walpost".to_owned(),
             plugin: Some("pgoutput".to_owned()),
@@ -135,6 +135,7 @@ mod tests {
             inactive_since: None,
             failover: false,
             two_phase: false,
+            catalog_age: Some(10),
         }
     }
 

@@ -11,6 +11,7 @@ use crate::{
     config::{Config, Flags, Needs, OnPoison},
     kafka::{facts::Kafka, topics::Pattern},
     postgres::{
+        bookmark::Bookmark,
         dead_letter,
         progress::{self, Progress},
         publication::Publication,
@@ -74,6 +75,7 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
     let client = sql::connect(&config.database).await?;
     let server = Server::read(&client).await?;
     let slot = Slot::read(&client, server.major(), &config.slot).await?;
+    let bookmarks = Bookmark::all(&client, server.major(), &config.slot).await?;
     let publication = Publication::read(&client, server.major(), &config.publication).await?;
     let mut tables = Vec::with_capacity(config.outboxes.len());
     for outbox in &config.outboxes {
@@ -110,6 +112,7 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
     findings.extend(check::publication(&config.publication, publication.as_ref(), &outboxes, slot.is_some()));
     findings.extend(check::slot(&config.slot, slot.as_ref(), &server.database));
     findings.extend(check::progress(home, progress.as_ref(), known.as_ref(), &system_identifier, &server.role));
+    findings.extend(check::bookmarks(&bookmarks, slot.as_ref(), config.bookmarks, &server));
     let needed = matches!(config.on_poison, Some(OnPoison::Park | OnPoison::DeadLetter));
     let topic_does =
         config.dead_letter_topic.is_some() && config.on_poison != Some(OnPoison::Park) && letters.is_none();

@@ -7,6 +7,7 @@
 
 mod ask;
 mod bench;
+mod bookmark;
 mod check;
 mod completions;
 mod config;
@@ -63,6 +64,7 @@ pub enum Command {
     Tail(tail::Args),
     DeadLetter(dead_letter::Args),
     Prune(prune::Args),
+    Bookmark(bookmark::Args),
     Teardown(teardown::Args),
     Config(config::Args),
     Demo(demo::Args),
@@ -93,6 +95,7 @@ pub async fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Tail(args) => tail::run(args).await,
         Command::DeadLetter(args) => dead_letter::run(args).await,
         Command::Prune(args) => prune::run(args).await,
+        Command::Bookmark(args) => bookmark::run(args).await,
         Command::Teardown(args) => teardown::run(args).await,
         Command::Config(args) => config::run(args).await,
         Command::Demo(args) => demo::run(args).await,
@@ -126,7 +129,7 @@ impl Exit {
     pub fn of(error: &anyhow::Error) -> Exit {
         if error.is::<output::Closed>() {
             Exit::Done
-        } else if error.is::<ConfigError>() {
+        } else if error.is::<ConfigError>() || error.is::<bookmark::Unnamed>() {
             Exit::Usage
         } else {
             Exit::Failed

@@ -14,11 +14,12 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Exit, output, printable::printable};
+use super::{Exit, bookmark, output, printable::printable};
 use crate::{
     check,
     config::{Config, Flags, Needs},
     postgres::{
+        bookmark::Bookmark,
         quote,
         server::Server,
         slot::{Holder, Slot},
@@ -53,6 +54,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
             quote::ident(&server.database)
         );
     };
+    let bookmarks = Bookmark::all(&client, server.major(), &config.slot).await?;
     // With nobody on the slot, what streams is on another server with a slot of the same name.
     let running = match config.http_listen {
         Some(address) => {
@@ -61,9 +63,9 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
         None => None,
     };
     if args.json {
-        output::print(format_args!("{}\n", as_json(&slot, running.as_ref())))?;
+        output::print(format_args!("{}\n", as_json(&slot, &bookmarks, running.as_ref())))?;
     } else {
-        output::print(format_args!("{}\n", as_table(&slot, running.as_ref()).trim_fmt()))?;
+        output::print(format_args!("{}\n", as_table(&slot, &bookmarks, running.as_ref()).trim_fmt()))?;
     }
     Ok(Exit::Done)
 }
@@ -123,7 +125,7 @@ fn running(answer: &[u8], slot: &str) -> Option<Running> {
     })
 }
 
-fn as_json(slot: &Slot, running: Option<&Running>) -> Value {
+fn as_json(slot: &Slot, bookmarks: &[Bookmark], running: Option<&Running>) -> Value {
     let holder = slot.holder.as_ref();
     json!({
         "slot": slot.name,
@@ -143,11 +145,12 @@ fn as_json(slot: &Slot, running: Option<&Running>) -> Value {
         "invalidation_reason": slot.invalidation,
         "inactive_since": slot.inactive_since,
         "failover": slot.failover,
+        "bookmarks": bookmarks.iter().map(bookmark::as_json).collect::<Vec<_>>(),
         "walpost": running.map(|running| json!({ "state": running.state, "reason": running.reason })),
     })
 }
 
-fn as_table(slot: &Slot, running: Option<&Running>) -> Table {
+fn as_table(slot: &Slot, bookmarks: &[Bookmark], running: Option<&Running>) -> Table {
     let unknown = || "unknown".to_owned();
     let bytes = |bytes: Option<i64>| bytes.map_or_else(unknown, check::size);
     let mut table = Table::new();
@@ -180,6 +183,12 @@ fn as_table(slot: &Slot, running: Option<&Running>) -> Table {
         slot.safe_bytes
             .map_or("never (no limit is set)".to_owned(), |safe| format!("{} more of log", check::size(safe.max(0)))),
     );
+    for (number, bookmark) in bookmarks.iter().enumerate() {
+        let lost = if bookmark.slot.lost() { ", lost" } else { "" };
+        let from = bookmark.slot.confirmed.map_or_else(unknown, |lsn| lsn.to_string());
+        let kept = bytes(bookmark.slot.retained_bytes);
+        row(if number == 0 { "bookmarks" } else { "" }, format!("{}: {kept} (from {from}{lost})", bookmark.name));
+    }
     table
 }
 

@@ -7,7 +7,7 @@ use anyhow::bail;
 use super::{Exit, ask, output};
 use crate::{
     config::{Config, Flags, Needs},
-    postgres::{quote, server::Server, slot::Slot, sql},
+    postgres::{bookmark::Bookmark, quote, server::Server, slot::Slot, sql},
     setup::{
         names,
         teardown::{self, Facts, Item},
@@ -39,7 +39,10 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
         output::print(format_args!(
             "database {database} has no record of a set-up in schema {}: nothing is dropped\n{}",
             quote::ident(names::home(&config)),
-            unrecorded(Slot::read(&client, server.major(), &config.slot).await?.as_ref()),
+            unrecorded(
+                Slot::read(&client, server.major(), &config.slot).await?,
+                Bookmark::all(&client, server.major(), &config.slot).await?,
+            ),
         ))?;
         return Ok(Exit::Done);
     };
@@ -92,12 +95,14 @@ fn show(database: &str, items: &[Item]) -> anyhow::Result<()> {
 }
 
 /// A slot holds back the log whoever made it.
-fn unrecorded(slot: Option<&Slot>) -> String {
-    slot.map_or_else(String::new, |slot| {
+fn unrecorded(slot: Option<Slot>, bookmarks: Vec<Bookmark>) -> String {
+    let slots = slot.into_iter().chain(bookmarks.into_iter().map(|bookmark| bookmark.slot));
+    let line = |slot: Slot| {
         format!(
             "slot {} exists; if nobody needs it: select pg_drop_replication_slot({})\n",
             quote::ident(&slot.name),
             quote::literal(&slot.name)
         )
-    })
+    };
+    slots.map(line).collect()
 }

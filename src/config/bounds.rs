@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Config, Delivery, OnPoison};
+use crate::postgres::bookmark::ROTA_SLOT_BYTES_MAX;
+
+use super::{Config, Delivery, OnPoison, Rota};
 
 /// Two keys that contradict each other: which one to name, and why.
 pub(super) struct Contradiction {
@@ -65,6 +67,19 @@ pub(super) fn compare(mut config: Config) -> Result<Config, Contradiction> {
                 exactly_once.transaction_timeout.as_millis(),
             );
             return Err(Contradiction { path: "exactly_once.commit_interval", problem });
+        }
+    }
+    if let Some(Rota { every, .. }) = config.bookmarks {
+        if every < Duration::from_secs(1) {
+            let problem = "this must be a second at least, as in \"10m\"".to_owned();
+            return Err(Contradiction { path: "bookmarks.every", problem });
+        }
+        if config.slot.len() > ROTA_SLOT_BYTES_MAX {
+            let problem = format!(
+                "slot {:?} leaves no room for the names of its bookmarks; they take one of {ROTA_SLOT_BYTES_MAX} bytes at most",
+                config.slot
+            );
+            return Err(Contradiction { path: "bookmarks.every", problem });
         }
     }
     // A queue of 0 messages has no bound.

@@ -112,6 +112,8 @@ pub const KEYS: &[Key] = &[
     key("topics.replication", Kind::Count, None, "Replicas of a created topic"),
     key("prune.every", Kind::Duration, None, "How often walpost run prunes, else never"),
     key("kafka", Kind::Properties, None, "Property of librdkafka"),
+    key("bookmarks.every", Kind::Duration, None, "How often a running walpost makes a bookmark, else never"),
+    key("bookmarks.keep", Kind::Count, Some("6"), "How many of those bookmarks it keeps"),
     key("http.listen", Kind::Text, Some("127.0.0.1:9464"), "Address of metrics and health, or off"),
     key("outbox", Kind::Outboxes, None, "Several outboxes, each with its own table"),
 ];

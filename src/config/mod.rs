@@ -92,6 +92,8 @@ pub struct Config {
     pub topics: Topics,
     /// librdkafka properties as given (`[kafka]`), without those that walpost owns.
     pub kafka: KafkaProperties,
+    /// Bookmarks that a running walpost makes by itself; none: it makes none.
+    pub bookmarks: Option<Rota>,
     /// Where the HTTP surface listens; none switches it off.
     pub http_listen: Option<SocketAddr>,
 }
@@ -155,6 +157,15 @@ pub struct ExactlyOnce {
     pub positions_topic: String,
     /// Replicas of that topic, where walpost makes it; none takes the broker's default.
     pub positions_replication: Option<i32>,
+}
+
+/// `[bookmarks]`: copies of the slot, made on a rota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rota {
+    /// Between two bookmarks.
+    pub every: Duration,
+    /// How many there are at most.
+    pub keep: usize,
 }
 
 /// `[topics]`: creation of missing topics.

@@ -5,10 +5,13 @@ use std::{collections::BTreeSet, path::Path, time::Duration};
 use secrecy::{ExposeSecret, SecretString};
 use toml::Value;
 
-use crate::{pipeline::outbox, postgres::conninfo::ConnInfo};
+use crate::{
+    pipeline::outbox,
+    postgres::{bookmark, conninfo::ConnInfo},
+};
 
 use super::{
-    Config, ConfigError, Delivery, Environment, ExactlyOnce, Needs, Settings, Topics,
+    Config, ConfigError, Delivery, Environment, ExactlyOnce, Needs, Rota, Settings, Topics,
     bounds::{self, Contradiction},
     kafka::{self, KafkaProperties, Verdict},
     keys::Key,
@@ -63,6 +66,7 @@ impl Settings {
                 partitions: typed.topics.partitions,
                 replication: typed.topics.replication,
             },
+            bookmarks: typed.bookmarks.every.map(|every| Rota { every, keep: typed.bookmarks.keep }),
             http_listen: typed.http.listen,
         };
         bounds::compare(config).map_err(|Contradiction { path, problem }| self.refuse(path, problem))
@@ -95,6 +99,10 @@ impl Settings {
         let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if typed.slot.len() > 63 || !typed.slot.chars().all(allowed) {
             let problem = format!("{:?} is no slot; PostgreSQL takes up to 63 of a-z, 0-9 and _", typed.slot);
+            return Err(self.refuse("slot", problem));
+        }
+        if let Some((of, name)) = bookmark::divide(&typed.slot) {
+            let problem = format!("{:?} reads as bookmark {name} of slot {of:?}; take a name without _bm_", typed.slot);
             return Err(self.refuse("slot", problem));
         }
         Ok(typed.slot.clone())

@@ -66,6 +66,7 @@ pub(super) struct Typed {
     pub(super) topics: Topics,
     #[serde(default, deserialize_with = "value::properties")]
     pub(super) kafka: BTreeMap<String, String>,
+    pub(super) bookmarks: Bookmarks,
     pub(super) http: Http,
     /// Each with what it takes from the top level, which is the only one where no `[[outbox]]` is given.
     pub(super) outbox: Vec<Outbox>,
@@ -112,6 +113,14 @@ pub(super) struct Topics {
 pub(super) struct Prune {
     #[serde(default, deserialize_with = "value::optional_duration")]
     pub(super) every: Option<Duration>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Bookmarks {
+    #[serde(default, deserialize_with = "value::optional_duration")]
+    pub(super) every: Option<Duration>,
+    #[serde(deserialize_with = "value::count")]
+    pub(super) keep: usize,
 }
 
 #[derive(Deserialize)]

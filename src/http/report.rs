@@ -11,7 +11,10 @@ use super::{
     Facts,
     health::{self, Verdict},
 };
-use crate::status::{Now, State, Totals, age};
+use crate::{
+    postgres::bookmark::Bookmark,
+    status::{Now, State, Totals, age},
+};
 
 #[derive(Debug, Serialize)]
 pub(super) struct Report<'a> {
@@ -35,7 +38,7 @@ pub(super) struct Report<'a> {
     parked: Option<Parked>,
     timestamps_replaced: u64,
     reconnects: u64,
-    server: Option<Server>,
+    server: Option<Server<'a>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -53,11 +56,33 @@ struct InFlight {
 }
 
 #[derive(Debug, Serialize)]
-struct Server {
+struct Server<'a> {
     wal_lsn: String,
     retained_bytes: u64,
     safe_bytes: Option<u64>,
+    bookmarks: Vec<BookmarkReport<'a>>,
     age_seconds: f64,
+}
+
+/// What a bookmark makes the server keep.
+#[derive(Debug, Serialize)]
+struct BookmarkReport<'a> {
+    slot: &'a str,
+    /// None where it holds nothing any more.
+    lsn: Option<String>,
+    retained_bytes: Option<i64>,
+    wal_status: Option<&'a str>,
+}
+
+impl BookmarkReport<'_> {
+    fn new(bookmark: &Bookmark) -> BookmarkReport<'_> {
+        BookmarkReport {
+            slot: &bookmark.slot.name,
+            lsn: bookmark.position().map(|lsn| lsn.to_string()),
+            retained_bytes: bookmark.slot.retained_bytes,
+            wal_status: bookmark.slot.wal_status.as_deref(),
+        }
+    }
 }
 
 impl<'a> Report<'a> {
@@ -89,6 +114,7 @@ impl<'a> Report<'a> {
                 wal_lsn: sample.wal.to_string(),
                 retained_bytes: sample.retained_bytes,
                 safe_bytes: sample.safe_bytes,
+                bookmarks: sample.bookmarks.iter().map(BookmarkReport::new).collect(),
                 age_seconds: age(sample.taken, at).as_secs_f64(),
             }),
         }
@@ -137,7 +163,7 @@ mod tests {
                 "parked": {"events": 3, "aggregates": 2},
                 "timestamps_replaced": 0,
                 "reconnects": 0,
-                "server": {"wal_lsn": "0/5DC", "retained_bytes": 4096, "safe_bytes": null, "age_seconds": 3.0},
+                "server": {"wal_lsn": "0/5DC", "retained_bytes": 4096, "safe_bytes": null, "bookmarks": [], "age_seconds": 3.0},
             })
         );
     }

@@ -36,7 +36,13 @@ pub(super) fn streaming() -> Now {
     now.since = at(100);
     now.turn(None, at(100));
     now.confirmed = Some(Lsn(1_000));
-    now.server = Some(ServerSample { taken: at(100), wal: Lsn(1_500), retained_bytes: 4_096, safe_bytes: None });
+    now.server = Some(ServerSample {
+        taken: at(100),
+        wal: Lsn(1_500),
+        retained_bytes: 4_096,
+        safe_bytes: None,
+        bookmarks: Vec::new(),
+    });
     now
 }
 

@@ -6,7 +6,7 @@
 use std::{fmt, pin::pin, time::Duration};
 
 use tokio_postgres::{
-    Client, Error,
+    Client, Error, Row,
     error::SqlState,
     types::{PgLsn, ToSql},
 };
@@ -41,6 +41,8 @@ pub struct Slot {
     pub failover: bool,
     /// Prepared transactions are sent when they are prepared.
     pub two_phase: bool,
+    /// Transactions since the oldest one whose deleted catalog rows are kept for this slot.
+    pub catalog_age: Option<i64>,
 }
 
 /// The session that streams from a slot.
@@ -57,44 +59,24 @@ pub struct Holder {
 impl Slot {
     /// None where the server has no slot of that name.
     pub async fn read(client: &Client, major: i32, name: &str) -> Result<Option<Slot>, Error> {
-        let invalidation = match major {
-            ..16 => "null::text",
-            16 => "case when s.conflicting then 'conflict with recovery' end",
-            17.. => "s.invalidation_reason",
-        };
-        let (inactive_since, failover) =
-            if major >= 17 { ("s.inactive_since::text", "s.failover") } else { ("null::text", "false") };
-        let Some(row) = client
-            .query_opt(
-                &format!(
-                    "with here as (
-                         select case when pg_is_in_recovery() then pg_last_wal_replay_lsn()
-                                     else pg_current_wal_insert_lsn() end as lsn)
-                     select s.plugin::text, s.database::text, s.temporary, s.active, s.active_pid,
-                            s.restart_lsn, s.confirmed_flush_lsn,
-                            pg_wal_lsn_diff(here.lsn, s.restart_lsn)::bigint as retained_bytes,
-                            case when s.confirmed_flush_lsn is not null
-                                 then greatest(pg_wal_lsn_diff(here.lsn, s.confirmed_flush_lsn), 0)::bigint end as lag_bytes,
-                            s.wal_status, s.safe_wal_size, {invalidation} as invalidation,
-                            {inactive_since} as inactive_since, {failover} as failover, s.two_phase,
-                            a.application_name, host(a.client_addr) as client_address, r.sync_state
-                     from pg_replication_slots s
-                     cross join here
-                     left join pg_stat_activity a on a.pid = s.active_pid
-                     left join pg_stat_replication r on r.pid = s.active_pid
-                     where s.slot_name = $1"
-                ),
-                &[&name],
-            )
-            .await?
-        else {
-            return Ok(None);
-        };
+        let statement = select(major) + " where s.slot_name = $1";
+        client.query_opt(&statement, &[&name]).await?.map(|row| Slot::of(&row)).transpose()
+    }
+
+    /// The slots of this database that send by pgoutput and whose names begin so.
+    pub async fn beginning(client: &Client, major: i32, start: &str) -> Result<Vec<Slot>, Error> {
+        let statement = select(major)
+            + " where starts_with(s.slot_name::text, $1) and s.plugin = 'pgoutput' and s.database = current_database()
+                order by s.confirmed_flush_lsn, s.slot_name";
+        client.query(&statement, &[&start]).await?.iter().map(Slot::of).collect()
+    }
+
+    fn of(row: &Row) -> Result<Slot, Error> {
         let lsn =
             |column: &str| Ok::<_, Error>(row.try_get::<_, Option<PgLsn>>(column)?.map(|lsn| Lsn(u64::from(lsn))));
         let holder = row.try_get::<_, Option<i32>>("active_pid")?;
-        Ok(Some(Slot {
-            name: name.to_owned(),
+        Ok(Slot {
+            name: row.try_get("slot_name")?,
             plugin: row.try_get("plugin")?,
             database: row.try_get("database")?,
             temporary: row.try_get("temporary")?,
@@ -118,7 +100,8 @@ impl Slot {
             inactive_since: row.try_get("inactive_since")?,
             failover: row.try_get("failover")?,
             two_phase: row.try_get("two_phase")?,
-        }))
+            catalog_age: row.try_get("catalog_age")?,
+        })
     }
 
     /// The server has given it up: it can only be dropped.
@@ -146,6 +129,35 @@ pub fn lock_holder_sql(slot: &str) -> String {
 
 fn lock_key(slot: &str) -> String {
     format!("pg_catalog.hashtextextended({}, 0)", quote::literal(&format!("walpost slot {slot}")))
+}
+
+/// The query for slots, without its condition.
+fn select(major: i32) -> String {
+    let invalidation = match major {
+        ..16 => "null::text",
+        16 => "case when s.conflicting then 'conflict with recovery' end",
+        17.. => "s.invalidation_reason",
+    };
+    let (inactive_since, failover) =
+        if major >= 17 { ("s.inactive_since::text", "s.failover") } else { ("null::text", "false") };
+    format!(
+        "with here as (
+             select case when pg_is_in_recovery() then pg_last_wal_replay_lsn()
+                         else pg_current_wal_insert_lsn() end as lsn)
+         select s.slot_name::text, s.plugin::text, s.database::text, s.temporary, s.active, s.active_pid,
+                s.restart_lsn, s.confirmed_flush_lsn,
+                pg_wal_lsn_diff(here.lsn, s.restart_lsn)::bigint as retained_bytes,
+                case when s.confirmed_flush_lsn is not null
+                     then greatest(pg_wal_lsn_diff(here.lsn, s.confirmed_flush_lsn), 0)::bigint end as lag_bytes,
+                s.wal_status, s.safe_wal_size, {invalidation} as invalidation,
+                {inactive_since} as inactive_since, {failover} as failover, s.two_phase,
+                age(s.catalog_xmin)::bigint as catalog_age,
+                a.application_name, host(a.client_addr) as client_address, r.sync_state
+         from pg_replication_slots s
+         cross join here
+         left join pg_stat_activity a on a.pid = s.active_pid
+         left join pg_stat_replication r on r.pid = s.active_pid"
+    )
 }
 
 /// Why a slot was not made or dropped.
@@ -194,6 +206,17 @@ impl SlotError {
 pub async fn drop(client: &Client, slot: &str, role: &str) -> Result<(), SlotError> {
     let dropped = client.execute("select pg_drop_replication_slot($1::text)", &[&slot]).await;
     dropped.map(|_| ()).map_err(|error| SlotError::new(error, slot, role))
+}
+
+/// Copies a slot, and with it the server keeps what the slot keeps. The copy stands where the slot is confirmed at that
+/// moment, also while someone streams from that.
+pub async fn copy(client: &Client, from: &str, to: &str, role: &str) -> Result<Lsn, SlotError> {
+    let statement = "select lsn from pg_copy_logical_replication_slot($1::text, $2::text)";
+    match client.query_one(statement, &[&from, &to]).await {
+        Ok(row) => Ok(Lsn(u64::from(row.get::<_, PgLsn>(0)))),
+        Err(error) if error.code() == Some(&SqlState::UNDEFINED_OBJECT) => Err(SlotError::new(error, from, role)),
+        Err(error) => Err(SlotError::new(error, to, role)),
+    }
 }
 
 /// Makes a persistent slot for pgoutput. The session keeps the slot's advisory lock.

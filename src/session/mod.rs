@@ -5,6 +5,7 @@
 
 pub mod letters;
 mod proof;
+mod rota;
 mod sampler;
 pub mod slot;
 mod takeover;
@@ -15,6 +16,7 @@ use tokio::{select, sync::watch};
 
 use letters::{Culprit, Letters, Verdict};
 use proof::Proof;
+use rota::Rota;
 use sampler::{Sample, Sampler, is_shutdown};
 use slot::{Slot, Unusable, wal_sender_timeout};
 pub use takeover::Takeover;
@@ -188,7 +190,7 @@ pub async fn run(
 ) -> Result<End, Error> {
     let connection = Replication::connect(&config.database).await?;
     let begun = tokio::time::timeout(SILENCE_MAX, begin(config, learnt, takeover, connection)).await;
-    let Begun { stream, identity, log, patience, letters, proof, mut sampler, sample } =
+    let Begun { stream, identity, log, patience, letters, proof, mut sampler, sample, rota: _rota } =
         begun.map_err(|_| Error::Silence { silent: SILENCE_MAX })??;
     let start = log.start;
     // The slot is the lock: whoever streams from it may fence.
@@ -233,6 +235,7 @@ struct Begun {
     proof: Option<Proof>,
     sampler: Sampler,
     sample: Sample,
+    rota: Option<Rota>,
 }
 
 async fn begin(
@@ -256,7 +259,7 @@ async fn begin(
         Delivery::ExactlyOnce(_) | Delivery::AtLeastOnce => Vec::new(),
     };
     let log = Log { timeline: identity.timeline, history, start, end: identity.wal_flush };
-    let server = connection.server().clone();
+    let (server, pid) = (connection.server().clone(), connection.backend_pid());
     let proof = gain(config, &server, &identity).await?;
     let publications = [config.publication.as_str()];
     let stream = connection
@@ -266,6 +269,7 @@ async fn begin(
     let system = &identity.system_identifier;
     let letters =
         Letters::open(config, &server, system, proof.as_ref().map(Proof::hold), start, &learnt.culprits).await?;
+    let rota = Rota::start(config, server.clone(), pid);
     let mut sampler = Sampler::start(config, server);
     let sample = sampler.next().await?;
     if sample.confirmed > start {
@@ -279,7 +283,7 @@ async fn begin(
         from = %start,
         "streaming"
     );
-    Ok(Begun { stream, identity, log, patience, letters, proof, sampler, sample })
+    Ok(Begun { stream, identity, log, patience, letters, proof, sampler, sample, rota })
 }
 
 /// Raises the epoch of the slot, whose lock this process has: from here on no other writes about it.
@@ -584,6 +588,7 @@ impl Session<'_> {
             wal: sample.wal,
             retained_bytes: sample.retained_bytes,
             safe_bytes: sample.safe_bytes,
+            bookmarks: sample.bookmarks,
         });
         Ok(())
     }

@@ -17,6 +17,7 @@ use crate::{
     },
     postgres::{
         self, ErrorKind,
+        bookmark::Bookmark,
         conninfo::ConnInfo,
         quote::{ident, qualified},
         sql,
@@ -41,6 +42,8 @@ pub(super) struct Sample {
     pub(super) safe_bytes: Option<u64>,
     /// `pg_stat_replication.sync_state` of our walsender.
     pub(super) sync_state: Option<String>,
+    /// The slot's bookmarks, the oldest position first.
+    pub(super) bookmarks: Vec<Bookmark>,
     /// The outboxes that the publication has.
     pub(super) published: Vec<TableName>,
     /// Partitioned outboxes whose rows the publication would give the names of their partitions.
@@ -173,6 +176,7 @@ impl Look {
             retained_bytes: row.get::<_, Option<i64>>(2).unwrap_or(0).unsigned_abs(),
             safe_bytes: row.get::<_, Option<i64>>(3).map(|bytes| u64::try_from(bytes).unwrap_or(0)),
             sync_state: row.get(4),
+            bookmarks: Bookmark::all(&client, (client.server_version() / 10_000) as i32, &self.slot).await?,
             published: tables(5, 6),
             by_partition: tables(7, 8),
         })

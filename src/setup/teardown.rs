@@ -12,6 +12,7 @@ use super::{
 use crate::{
     config::Config,
     postgres::{
+        bookmark::{self, Bookmark},
         progress, quote,
         slot::{self, Slot, SlotError},
     },
@@ -38,7 +39,7 @@ pub struct Facts {
 impl Facts {
     /// None: there is no record.
     pub async fn read(client: &Client, config: &Config, major: i32) -> Result<Option<Facts>, Error> {
-        let Some(made) = record::read(client, names::home(config)).await? else { return Ok(None) };
+        let Some(mut made) = record::read(client, names::home(config)).await? else { return Ok(None) };
         let mut with_rows = Vec::new();
         for table in made.iter().filter(|made| made.kind == Kind::Table && made.name != record::TABLE) {
             let exists = client
@@ -58,6 +59,9 @@ impl Facts {
                 with_rows.push(table.clone());
             }
         }
+        // Whoever made them, they are copies of the slot.
+        let bookmarks = Bookmark::all(client, major, &config.slot).await?;
+        made.splice(..0, bookmarks.iter().map(|bookmark| Made::global(Kind::Slot, &bookmark.slot.name)));
         Ok(Some(Facts { made, with_rows, slot: Slot::read(client, major, &config.slot).await? }))
     }
 }
@@ -65,7 +69,7 @@ impl Facts {
 /// Decides what is dropped and what stays.
 pub fn plan(config: &Config, facts: &Facts, drop_data: bool) -> Vec<Item> {
     let ours = |made: &Made| match made.kind {
-        Kind::Slot => made.name == config.slot,
+        Kind::Slot => made.name == config.slot || bookmark::divide(&made.name).is_some_and(|(of, _)| of == config.slot),
         Kind::Publication => made.name == config.publication,
         Kind::View | Kind::Function | Kind::Table | Kind::TriggerFunction | Kind::Role | Kind::Schema => true,
     };

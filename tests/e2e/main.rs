@@ -3,6 +3,7 @@
 #![allow(unreachable_pub, reason = "a test binary exports nothing; `pub` marks what stories use of the support")]
 
 mod blocked;
+mod bookmarks;
 mod broker;
 mod check;
 mod cluster;
