@@ -101,12 +101,14 @@ impl Session for Sql {
 }
 
 /// Runs `work` in a transaction whose commit waits for the disk whatever the database's default: what it decides is
-/// acted on. Not cancel safe: the session is left in the transaction.
+/// acted on. A process that stops in the middle of it holds its locks for five seconds at most. Not cancel safe: the session is left in the transaction.
 pub(crate) async fn durably<T, E: Into<Error>>(
     client: &Client,
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, Error> {
-    client.batch_execute("begin; set local synchronous_commit = on").await?;
+    client
+        .batch_execute("begin; set local synchronous_commit = on; set local idle_in_transaction_session_timeout = '5s'")
+        .await?;
     match work.await {
         Ok(done) => {
             client.batch_execute("commit").await?;

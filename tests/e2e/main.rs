@@ -18,6 +18,7 @@ mod exactly_once;
 mod http;
 mod partitions;
 mod poison;
+mod proof;
 mod prune;
 mod records;
 mod relations;

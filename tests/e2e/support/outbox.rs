@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use super::{eventually, kafka::Kafka, postgres::Database, scratch, session::Session};
+use super::{eventually, kafka::Kafka, postgres::Database, scratch, session::Session, walpost::walpost};
 
 /// What a committed row is to become.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +44,13 @@ impl<'a> Outbox<'a> {
              CREATE PUBLICATION walpost FOR TABLE walpost.outbox WITH (publish = 'insert')",
         );
         session.run(&format!("SELECT pg_create_logical_replication_slot('{}', 'pgoutput')", database.name));
+        Outbox { database, committed: Mutex::new(Vec::new()), writers: AtomicU32::new(0) }
+    }
+
+    /// The same by `walpost setup`, with all that it makes. Roles belong to the whole server: let it be a private one.
+    pub fn set_up(database: &'a Database<'a>) -> Outbox<'a> {
+        let done = walpost(&["setup", "--database-url", &database.url(), "--slot", &database.name]);
+        assert_eq!(done.code, 0, "{done:?}");
         Outbox { database, committed: Mutex::new(Vec::new()), writers: AtomicU32::new(0) }
     }
 

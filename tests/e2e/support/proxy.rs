@@ -1,11 +1,14 @@
-//! A TCP link that breaks on command: by a reset, or by swallowing everything without a word.
+//! A TCP link that breaks on command, by a reset or by swallowing everything without a word, or that is slow.
 
-use std::{net::TcpListener, thread, time::Duration};
+use std::{io, net::TcpListener, thread, time::Duration};
 
 use socket2::SockRef;
 use tokio::{
-    io::copy_bidirectional,
-    net::TcpStream,
+    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
+    net::{
+        TcpStream,
+        tcp::{ReadHalf, WriteHalf},
+    },
     runtime::Builder,
     sync::{oneshot, watch},
     task::JoinSet,
@@ -30,6 +33,11 @@ struct Link {
 
 impl Proxy {
     pub fn to(target: u16) -> Proxy {
+        Proxy::slow(target, Duration::ZERO)
+    }
+
+    /// Whatever goes either way arrives so much later.
+    pub fn slow(target: u16, latency: Duration) -> Proxy {
         let port = scratch::port();
         let listener = TcpListener::bind(("127.0.0.1", port)).expect("the port is free");
         listener.set_nonblocking(true).expect("a listener can be");
@@ -39,7 +47,7 @@ impl Proxy {
             let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
             runtime.block_on(async {
                 tokio::select! {
-                    () = accept(listener, target, state) => {}
+                    () = accept(listener, target, latency, state) => {}
                     _ = dropped => {}
                 }
             });
@@ -71,16 +79,16 @@ impl Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, target: u16, state: watch::Receiver<Link>) {
+async fn accept(listener: TcpListener, target: u16, latency: Duration, state: watch::Receiver<Link>) {
     let listener = tokio::net::TcpListener::from_std(listener).expect("it does not block");
     let mut connections = JoinSet::new();
     loop {
         let (client, _) = listener.accept().await.expect("a loopback listener accepts");
-        connections.spawn(carry(client, target, state.clone()));
+        connections.spawn(carry(client, target, latency, state.clone()));
     }
 }
 
-async fn carry(mut client: TcpStream, target: u16, mut state: watch::Receiver<Link>) {
+async fn carry(mut client: TcpStream, target: u16, latency: Duration, mut state: watch::Receiver<Link>) {
     const ALIVE: &str = "the proxy outlives its connections";
     let birth = *state.wait_for(|link| !link.holed).await.expect(ALIVE);
     let Ok(mut server) = TcpStream::connect(("127.0.0.1", target)).await else { return };
@@ -91,7 +99,7 @@ async fn carry(mut client: TcpStream, target: u16, mut state: watch::Receiver<Li
     tokio::select! {
         biased;
         _ = state.wait_for(|link| link.resets > birth.resets || link.losses > birth.losses) => {}
-        _ = copy_bidirectional(&mut client, &mut server) => return,
+        _ = copy(&mut client, &mut server, latency) => return,
     }
     if state.borrow().losses > birth.losses {
         // Both sockets stay open, unread.
@@ -99,6 +107,29 @@ async fn carry(mut client: TcpStream, target: u16, mut state: watch::Receiver<Li
     }
     for end in [&client, &server] {
         SockRef::from(end).set_linger(Some(Duration::ZERO)).expect("it is TCP");
+    }
+}
+
+/// Both ways; a slow link ends with the first direction that does.
+async fn copy(client: &mut TcpStream, server: &mut TcpStream, latency: Duration) -> io::Result<()> {
+    if latency.is_zero() {
+        return copy_bidirectional(client, server).await.map(|_| ());
+    }
+    let ((from_client, to_client), (from_server, to_server)) = (client.split(), server.split());
+    let one_way = async |mut from: ReadHalf<'_>, mut to: WriteHalf<'_>| {
+        let mut piece = vec![0; 64 * 1024];
+        loop {
+            let read = from.read(&mut piece).await?;
+            tokio::time::sleep(latency).await;
+            if read == 0 {
+                return to.shutdown().await;
+            }
+            to.write_all(&piece[..read]).await?;
+        }
+    };
+    tokio::select! {
+        ended = one_way(from_client, to_server) => ended,
+        ended = one_way(from_server, to_client) => ended,
     }
 }
 

@@ -1,0 +1,263 @@
+//! The proof: what is called published is in Kafka, whatever the transactions, the commits and the crashes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::support::{
+    eventually,
+    kafka::Kafka,
+    letters::{insert, letter, letters},
+    long,
+    outbox::Outbox,
+    postgres::{MAIN, Postgres, VERSIONS},
+    process::Signal,
+    proxy::Proxy,
+    records::{Isolation, Reader},
+    session::Session,
+    walpost::Walpost,
+};
+
+const WITHIN: Duration = Duration::from_secs(60);
+
+const UNPROVEN: &str =
+    "select o.id from walpost.outbox o, walpost.progress p where not walpost.is_published(o.txid, p)";
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % bound
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// Every kind of transaction, in random turns and at random speeds, until told to stop.
+fn write(session: &Session, writer: u64, mut random: Random, stop: &AtomicBool) {
+    let insert = "insert into walpost.outbox (aggregate_type, aggregate_id, event_type) values ('t', 'k', 'e');";
+    let in_function =
+        format!("do $$ begin begin {insert} raise 'given up'; exception when others then {insert} end; end $$;");
+    let mut prepared = 0;
+    while !stop.load(Ordering::Relaxed) {
+        session.run(if random.one_in(2) { "set synchronous_commit = on" } else { "set synchronous_commit = off" });
+        session.run("begin");
+        for _ in 0..random.below(5) {
+            let rest = random.below(if writer == 0 { 400 } else { 8 }) as f64 / 1000.0;
+            session.run(&match random.below(6) {
+                0 => insert.to_owned(),
+                1 => format!("savepoint a; {insert} savepoint b; {insert} rollback to b; {insert} release a;"),
+                2 => format!("savepoint a; {insert} rollback to a;"),
+                3 => in_function.clone(),
+                4 => format!("{insert} select pg_sleep({rest}); savepoint a; {insert}"),
+                _ => format!("select pg_sleep({rest})"),
+            });
+        }
+        match random.below(8) {
+            0 => session.run("rollback"),
+            // Others' transactions end while it waits.
+            1 if writer < 3 => {
+                prepared += 1;
+                session.run(&format!("prepare transaction 'w{writer}-{prepared}'"));
+                for _ in 0..random.below(20) {
+                    session.run(insert);
+                }
+                let end = if random.one_in(4) { "rollback" } else { "commit" };
+                session.run(&format!("{end} prepared 'w{writer}-{prepared}'"));
+            }
+            _ => session.run("commit"),
+        }
+    }
+}
+
+/// Ids of all records so far.
+fn ids_in(reader: &mut Reader) -> HashSet<String> {
+    reader.until_end(WITHIN).iter().map(|record| record.header("id").expect("an id").to_owned()).collect()
+}
+
+fn proven(session: &Session) -> BTreeSet<String> {
+    let proven = UNPROVEN.replace("not walpost", "walpost");
+    session.rows(&proven).into_iter().filter_map(|mut row| row.remove(0)).collect()
+}
+
+/// Writers of all kinds; Kafka that refuses for a while; hard kills. The link to the server is slow, so that much happens
+/// between one question to it and the next.
+fn what_is_proven_is_in_kafka(version: u16, seed: u64, lasting: Duration) {
+    let server = Postgres::start(version, &["autovacuum=off"]);
+    let database = server.database();
+    let mut outbox = Outbox::set_up(&database);
+    let session = database.session();
+    let older =
+        "insert into walpost.outbox (aggregate_type, event_type) select 't', 'older' from generate_series(1, 5)";
+    session.run(&format!("select pg_drop_replication_slot('{}'); {older}", outbox.slot()));
+    outbox = Outbox::set_up(outbox.database);
+    let kafka = Kafka::shared();
+    let topic = outbox.topic("t");
+    kafka.create_blockable_topic(&topic, 3);
+    let proxy = Proxy::slow(server.port(), Duration::from_millis(3));
+    let url = database.url().replace(&server.port().to_string(), &proxy.port().to_string());
+    let configuration = outbox.configuration(kafka, &format!("database_url = '{url}'\nprogress_interval = '100ms'"));
+    let mut reader = kafka.reader(&[&topic], Isolation::Uncommitted, WITHIN);
+
+    let stop = AtomicBool::new(false);
+    let mut checked = BTreeSet::new();
+    let mut counts = BTreeMap::new();
+    let mut walpost = Walpost::start(&configuration);
+    thread::scope(|scope| {
+        // A failure ends the writers too, or the scope would wait for them without end.
+        let stopped = StopAtEnd(&stop);
+        for writer in 0..6 {
+            let session = database.session();
+            let stop = &stop;
+            scope.spawn(move || write(&session, writer, Random(seed ^ writer << 32), stop));
+        }
+        let mut random = Random(!seed);
+        let (begun, mut blocked) = (Instant::now(), false);
+        while begun.elapsed() < lasting {
+            // The proven first: what is read after that has been there before it at the latest now.
+            let new: Vec<String> = proven(&session).into_iter().filter(|id| !checked.contains(id)).collect();
+            let delivered = ids_in(&mut reader);
+            let missing: Vec<&String> = new.iter().filter(|id| !delivered.contains(*id)).collect();
+            assert!(missing.is_empty(), "seed {seed}: proven and not in Kafka: {missing:?}");
+            *counts.entry("looks").or_insert(0) += 1;
+            if !new.is_empty() {
+                *counts.entry("looks at new proofs").or_insert(0) += 1;
+            }
+            checked.extend(new);
+            match random.below(30) {
+                0 => {
+                    walpost.kill();
+                    walpost = Walpost::start(&configuration);
+                    *counts.entry("kills").or_insert(0) += 1;
+                }
+                // Refusals are shorter than the pauses between them.
+                _ if blocked && random.one_in(2) || !blocked && random.one_in(8) => {
+                    if blocked {
+                        kafka.unblock(&topic)
+                    } else {
+                        kafka.block(&topic)
+                    }
+                    blocked = !blocked;
+                    *counts.entry("blocks and unblocks").or_insert(0) += 1;
+                }
+                _ => {}
+            }
+        }
+        kafka.unblock(&topic);
+        drop(stopped);
+    });
+    println!("version {version}, seed {seed}: {} rows proven under way; {counts:?}", checked.len());
+    eventually(WITHIN, "all is proven but what is older than the slot", || {
+        (session.rows(UNPROVEN).len() == 5).then_some(())
+    });
+    let delivered = ids_in(&mut reader);
+    let missing = proven(&session).into_iter().filter(|id| !delivered.contains(id)).count();
+    assert_eq!(missing, 0, "seed {seed}");
+    let older = session.rows("select id from walpost.outbox where event_type = 'older'");
+    assert!(older.iter().all(|row| !delivered.contains(row[0].as_deref().expect("an id"))));
+    assert!(checked.len() > 100, "the proof went on under way: {}", checked.len());
+    assert_eq!(walpost.terminate(WITHIN), 0);
+    let stopped = "select stopped_clean and confirmed = confirmed_flush_lsn
+                   from walpost.progress join pg_replication_slots on slot_name = slot";
+    assert_eq!(session.value(stopped).as_deref(), Some("t"));
+}
+
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn no_row_that_is_not_in_kafka_is_ever_called_published() {
+    let (versions, seconds) = if long() { (&VERSIONS[..], 120) } else { (&[MAIN][..], 15) };
+    let seed = std::env::var("WALPOST_SEED").ok().map_or(1, |seed| seed.parse().expect("a number"));
+    for version in versions {
+        what_is_proven_is_in_kafka(*version, seed, Duration::from_secs(seconds));
+    }
+}
+
+#[test]
+fn a_database_in_which_nothing_happens_is_not_written_to() {
+    let server = Postgres::start(MAIN, &["autovacuum=off"]);
+    let database = server.database();
+    let outbox = Outbox::set_up(&database);
+    let kafka = Kafka::shared();
+    kafka.create_topic(&outbox.topic("t"), 1, &[]);
+    let walpost =
+        Walpost::start(&outbox.configuration(kafka, "progress_interval = '100ms'\nstatus_interval = '500ms'"));
+    let session = database.session();
+    // A transaction that has an id and does nothing is no reason to write either.
+    let bystander = database.session();
+    bystander.run("begin; select pg_current_xact_id()");
+    for round in 0..2 {
+        insert(&outbox, "t", "k", "'1'");
+        eventually(WITHIN, "it is proven", || session.rows(UNPROVEN).is_empty().then_some(()));
+        let position = || -> u64 { session.get("select (pg_current_wal_lsn() - '0/0')::bigint") };
+        // The server itself notes now and then what runs; between two such notes it writes nothing.
+        eventually(WITHIN, "the end of the log stands still for twenty ticks", || {
+            let before = position();
+            thread::sleep(Duration::from_secs(2));
+            (position() == before).then_some(())
+        });
+        assert!(walpost.is_running(), "round {round}");
+    }
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+#[test]
+fn a_process_that_lost_the_slot_writes_nothing_about_it() {
+    let server = Postgres::start(MAIN, &[]);
+    let database = server.database();
+    let outbox = Outbox::set_up(&database);
+    let kafka = Kafka::shared();
+    let topic = outbox.topic("t");
+    kafka.create_topic(&topic, 1, &[("max.message.bytes", "100000")]);
+    let configuration = outbox.configuration(kafka, "progress_interval = '100ms'");
+    let first = Walpost::start(&configuration);
+    let holder = first.streams(&outbox, WITHIN);
+    let session = database.session();
+    let epoch = || -> u64 { session.get("select epoch from walpost.progress") };
+    eventually(WITHIN, "the slot is gained, and a tick is over", || {
+        session.rows("select from walpost.progress where confirmed is not null").pop()
+    });
+    let gained = epoch();
+
+    // It is stopped while it writes a letter, and its write is let through only then.
+    let lock = database.session();
+    lock.run("begin; lock table walpost.dead_letter in exclusive mode");
+    let culprit = insert(&outbox, "t", "k", "to_jsonb(repeat('x', 200000))");
+    let writes =
+        "select pid from pg_stat_activity where wait_event_type = 'Lock' and query like 'insert into%dead_letter%'";
+    eventually(WITHIN, "it waits for the table", || session.rows(writes).pop());
+    first.signal(Signal::Stop);
+    session.run(&format!("select pg_terminate_backend({holder})"));
+    lock.run("rollback");
+    let second = Walpost::start(&configuration);
+    eventually(WITHIN, "the second has the slot", || outbox.walsender().filter(|pid| *pid != holder));
+    eventually(WITHIN, "the second writes the letter", || (letters(&outbox).len() == 1).then_some(()));
+    assert_eq!(letters(&outbox), [letter("parked", "too_large", &culprit)]);
+    let regained = epoch();
+    assert!(regained > gained);
+
+    first.signal(Signal::Cont);
+    eventually(WITHIN, "the first stands by", || first.log().contains("standby: slot").then_some(()));
+    insert(&outbox, "t", "other", "'1'");
+    eventually(WITHIN, "the second goes on with the proof", || session.rows(UNPROVEN).is_empty().then_some(()));
+    assert_eq!((epoch(), letters(&outbox).len()), (regained, 1));
+    second.kill();
+    eventually(WITHIN, "the first takes over", || (epoch() > regained).then_some(()));
+    assert_eq!(first.terminate(WITHIN), 0);
+}
