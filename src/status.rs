@@ -62,8 +62,21 @@ pub struct Now {
     pub reconnects: u64,
     /// An outbox whose events the publication leaves out, and what mends it.
     pub unpublished: Option<String>,
+    /// Rows that are sent before the stream; none while the stream is.
+    pub reading: Option<Reading>,
     /// What the server last said of itself, and when.
     pub server: Option<ServerSample>,
+}
+
+/// How far a reading of the tables is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Reading {
+    /// `initial` or `recovery`.
+    pub kind: &'static str,
+    /// Rows that are sent.
+    pub rows: u64,
+    /// Rows that there are, as far as the server knows; none: it does not.
+    pub rows_estimated: Option<u64>,
 }
 
 /// A number for each name. Names beyond the first 200 share one, that templates with an identity in the topic do not
@@ -80,6 +93,8 @@ pub enum State {
     Connecting,
     /// Another process has the slot.
     Standby,
+    /// Making the slot, for which the server may wait long.
+    Preparing,
     Streaming,
     /// Delivering what is in flight before the end.
     Stopping,
@@ -120,6 +135,7 @@ impl Status {
             timestamps_replaced: 0,
             reconnects: 0,
             unpublished: None,
+            reading: None,
             server: None,
         };
         Status { now: Mutex::new(now), commit_to_delivery: Histogram::new(seconds) }
@@ -136,7 +152,8 @@ impl Status {
         if now.state != state {
             now.since = SystemTime::now();
         }
-        if matches!(state, State::Connecting | State::Standby) {
+        if matches!(state, State::Connecting | State::Standby | State::Preparing) {
+            now.reading = None;
             now.in_flight_records = 0;
             now.in_flight_bytes = 0;
             now.oldest = None;
@@ -178,7 +195,7 @@ impl Now {
     /// Whether there is a stream, so that positions are this process's to tell.
     pub fn is_attached(&self) -> bool {
         match self.state {
-            State::Connecting | State::Standby => false,
+            State::Connecting | State::Standby | State::Preparing => false,
             State::Streaming | State::Stopping => true,
         }
     }

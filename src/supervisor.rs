@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::{
     chain::Chain,
     config::Config,
-    postgres::ErrorKind,
+    postgres::{ErrorKind, rows::Unreadable},
     session::{
         self, End, Error, Learnt, Takeover,
         letters::{self, Culprit},
@@ -107,7 +107,8 @@ async fn select_stop(
     let state = status.now().state;
     match state {
         State::Connecting | State::Standby => Ok(End::Drained),
-        State::Streaming | State::Stopping => session.await,
+        // It makes its slot, or ends the making of it.
+        State::Preparing | State::Streaming | State::Stopping => session.await,
     }
 }
 
@@ -142,8 +143,12 @@ fn kind(error: &Error) -> ErrorKind {
         Error::Kafka(error) if error.is_permanent() => ErrorKind::Permanent,
         Error::Kafka(_) => ErrorKind::Transient,
         Error::Forwarded { .. } | Error::Silence { .. } | Error::Replay { .. } => ErrorKind::Transient,
-        Error::Pipeline(_)
+        Error::Unreadable(Unreadable::Postgres(error)) => error.kind(),
+        Error::Unreadable(_)
+        | Error::NoProgress { .. }
+        | Error::Pipeline(_)
         | Error::Poison { .. }
+        | Error::PoisonRow { .. }
         | Error::Unauthorized { .. }
         | Error::Culprit
         | Error::SynchronousStandby { .. } => ErrorKind::Permanent,

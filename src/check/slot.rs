@@ -8,6 +8,15 @@ const RETAINED_WITHOUT_USER_MAX: i64 = 1 << 30;
 /// Less than this until the slot is lost is close.
 const SAFE_BYTES_MIN: i64 = 256 << 20;
 
+/// With `snapshot = "initial"` nobody has to make the slot.
+pub fn slot_to_be_made(name: &str) -> Finding {
+    Finding::note(
+        format!("slot {}", quote::ident(name)),
+        "does not exist yet",
+        "nothing: walpost run makes it, and sends the rows that are there before the stream",
+    )
+}
+
 /// What is wrong with the slot `name`, which must stand in `database`.
 pub fn slot(name: &str, slot: Option<&Slot>, database: &str) -> Vec<Finding> {
     let about = format!("slot {}", quote::ident(name));

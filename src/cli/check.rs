@@ -8,7 +8,7 @@ use super::{Exit, output};
 use crate::{
     chain::Chain,
     check::{self, Finding, Severity},
-    config::{Config, Flags, Needs, OnPoison},
+    config::{Config, Flags, Needs, OnPoison, Snapshot},
     kafka::{facts::Kafka, topics::Pattern},
     postgres::{
         bookmark::Bookmark,
@@ -110,7 +110,10 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
         findings.extend(check::outbox(outbox, *table, &server.role));
     }
     findings.extend(check::publication(&config.publication, publication.as_ref(), &outboxes, slot.is_some()));
-    findings.extend(check::slot(&config.slot, slot.as_ref(), &server.database));
+    match (&slot, config.snapshot) {
+        (None, Snapshot::Initial) => findings.push(check::slot_to_be_made(&config.slot)),
+        (slot, _) => findings.extend(check::slot(&config.slot, slot.as_ref(), &server.database)),
+    }
     findings.extend(check::progress(home, progress.as_ref(), known.as_ref(), &system_identifier, &server.role));
     findings.extend(check::bookmarks(&bookmarks, slot.as_ref(), config.bookmarks, &server));
     let needed = matches!(config.on_poison, Some(OnPoison::Park | OnPoison::DeadLetter));

@@ -76,7 +76,7 @@ pub const KEYS: &[Key] = &[
     outbox_key("order_by", Kind::Text, None, "Columns that order rows read from the table, joined by commas, else seq"),
     key("format", choice(&["native"], &["debezium", "cloudevents"]), Some("native"), "Shape of the records"),
     key("delivery", choice(&["at_least_once", "exactly_once"], &[]), Some("at_least_once"), "Delivery guarantee"),
-    key("snapshot", choice(&["never"], &["initial"]), Some("never"), "Rows that are older than the slot"),
+    key("snapshot", choice(&["initial", "never"], &[]), Some("never"), "Rows that are older than the slot"),
     key(
         "on_poison",
         choice(&["park", "dead_letter", "halt"], &[]),

@@ -54,6 +54,8 @@ pub struct Config {
     pub publication: String,
     /// The outbox tables, at least one.
     pub outboxes: Vec<Outbox>,
+    /// Whether rows that are older than the slot are sent, where walpost makes the slot.
+    pub snapshot: Snapshot,
     /// What becomes of an event that can never be delivered; none: parked where the table of dead letters is there, else
     /// sent to `dead_letter_topic`, and without that too the stream halts.
     pub on_poison: Option<OnPoison>,
@@ -118,6 +120,16 @@ impl Config {
         let environment = Environment::of_process();
         Settings::gather(flags, &environment)?.resolve(&environment, needs)
     }
+}
+
+/// `snapshot`: rows that are older than the slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Snapshot {
+    /// `run` makes the slot, and sends them before the stream.
+    Initial,
+    /// `setup` makes the slot, and they are not sent.
+    Never,
 }
 
 /// `on_poison`: what becomes of an event that can never be delivered.

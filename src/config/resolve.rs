@@ -34,6 +34,7 @@ impl Settings {
             kafka,
             outboxes: self.distinct(typed.outbox)?,
             publication: typed.publication,
+            snapshot: typed.snapshot,
             on_poison: typed.on_poison,
             dead_letter_topic: typed.dead_letter_topic,
             park_max_aggregates: typed.park_max_aggregates,

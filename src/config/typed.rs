@@ -1,6 +1,6 @@
 //! The keys with their types: what was typed, parsed, but not yet compared.
 //!
-//! Keys that have only one value so far (`format`, `snapshot`, …) are absent: other values are refused before.
+//! Keys that have only one value so far (`format`, `on_slot_loss`, …) are absent: other values are refused before.
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::pipeline::{
 };
 
 use super::{
-    OnPoison,
+    OnPoison, Snapshot,
     preset::{ColumnNames, Preset},
     value,
 };
@@ -31,6 +31,7 @@ pub(super) struct Typed {
     pub(super) slot: String,
     #[serde(deserialize_with = "value::name")]
     pub(super) publication: String,
+    pub(super) snapshot: Snapshot,
     #[serde(default)]
     pub(super) on_poison: Option<OnPoison>,
     #[serde(default, deserialize_with = "value::optional_topic")]

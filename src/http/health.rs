@@ -37,7 +37,7 @@ pub(super) fn alive(now: &Now, facts: &Facts, at: SystemTime) -> Verdict {
             let reason = format!("the session's loop has not come round for {} s", still.as_secs());
             Verdict { ok: false, state: now.state, reasons: vec![reason] }
         }
-        State::Connecting | State::Standby | State::Streaming | State::Stopping => {
+        State::Connecting | State::Standby | State::Preparing | State::Streaming | State::Stopping => {
             Verdict { ok: true, state: now.state, reasons: Vec::new() }
         }
     }
@@ -47,7 +47,7 @@ pub(super) fn alive(now: &Now, facts: &Facts, at: SystemTime) -> Verdict {
 pub(super) fn ready(now: &Now, at: SystemTime) -> Verdict {
     let mut reasons = Vec::from_iter(now.reason.clone());
     let ok = match now.state {
-        State::Connecting | State::Stopping => false,
+        State::Connecting | State::Preparing | State::Stopping => false,
         State::Standby => true,
         State::Streaming => {
             let trouble = [blocked(now, at), unanswered(now, at), now.unpublished.clone()];
@@ -124,7 +124,7 @@ mod tests {
             ready(&now, at(500)),
             Verdict { ok: true, state: State::Standby, reasons: vec!["slot in use".into()] }
         );
-        for state in [State::Connecting, State::Stopping] {
+        for state in [State::Connecting, State::Preparing, State::Stopping] {
             now.state = state;
             assert!(!ready(&now, at(100)).ok, "{state:?}");
         }

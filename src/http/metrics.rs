@@ -89,6 +89,7 @@ impl Page<'_> {
         for (label, of) in [
             ("connecting", State::Connecting),
             ("standby", State::Standby),
+            ("preparing", State::Preparing),
             ("streaming", State::Streaming),
             ("stopping", State::Stopping),
         ] {
@@ -121,6 +122,11 @@ impl Page<'_> {
         self.gauge("walpost_in_flight_records", help, attached.map(|()| now.in_flight_records as u64))?;
         let help = "Bytes of records sent and not acknowledged";
         self.gauge("walpost_in_flight_bytes", help, attached.map(|()| now.in_flight_bytes as u64))?;
+        let reading = attached.and(now.reading);
+        let help = "Rows of the tables that are sent before the stream, so far; absent while the stream is";
+        self.gauge("walpost_reading_rows", help, reading.map(|reading| reading.rows))?;
+        let help = "Rows of the tables that there are to send before the stream, as far as the server knows";
+        self.gauge("walpost_reading_rows_estimated", help, reading.and_then(|reading| reading.rows_estimated))?;
         let parked = attached.and(now.parked);
         self.gauge("walpost_parked_events", "Events that are parked", parked.map(|(events, _)| events))?;
         let help = "Aggregates whose events are parked until they are replayed or discarded";

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     postgres::bookmark::Bookmark,
-    status::{Now, State, Totals, age},
+    status::{Now, Reading, State, Totals, age},
 };
 
 #[derive(Debug, Serialize)]
@@ -36,6 +36,8 @@ pub(super) struct Report<'a> {
     dead_letters: &'a BTreeMap<&'static str, u64>,
     /// None where nothing is ever parked, or nobody streams.
     parked: Option<Parked>,
+    /// None while the stream is sent, or nothing is.
+    reading: Option<Reading>,
     timestamps_replaced: u64,
     reconnects: u64,
     server: Option<Server<'a>>,
@@ -108,6 +110,7 @@ impl<'a> Report<'a> {
             delivered: &now.delivered,
             dead_letters: &now.dead_letters,
             parked: now.parked.filter(|_| now.is_attached()).map(|(events, aggregates)| Parked { events, aggregates }),
+            reading: now.reading.filter(|_| now.is_attached()),
             timestamps_replaced: now.timestamps_replaced,
             reconnects: now.reconnects,
             server: now.server.as_ref().map(|sample| Server {
@@ -161,6 +164,7 @@ mod tests {
                 "delivered": {"orders": 2},
                 "dead_letters": {"too_large": 1},
                 "parked": {"events": 3, "aggregates": 2},
+                "reading": null,
                 "timestamps_replaced": 0,
                 "reconnects": 0,
                 "server": {"wal_lsn": "0/5DC", "retained_bytes": 4096, "safe_bytes": null, "bookmarks": [], "age_seconds": 3.0},

@@ -30,7 +30,7 @@ use std::collections::{HashMap, HashSet};
 pub use frame::PgTime;
 pub use ledger::{Limits, Ticket};
 pub use lsn::{Lsn, Position};
-pub use origin::{Origin, Reading};
+pub use origin::{Origin, Place, Reading};
 pub use record::{Headers, Record};
 
 use frame::Frame;

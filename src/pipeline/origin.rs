@@ -1,5 +1,7 @@
 //! Where a record's row was read, and what the record tells of that.
 
+use serde::{Deserialize, Serialize};
+
 use super::{frame::PgTime, lsn::Lsn};
 
 /// The name of the mark of a record that was asked for again.
@@ -58,4 +60,26 @@ pub struct Reading {
     pub first: u32,
     /// When it is read: the time of rows that do not tell when they happened.
     pub at: PgTime,
+}
+
+/// A row, by its place in the order in which tables are read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The outbox, as SQL writes its name.
+    pub table: String,
+    /// Values of the columns that order its rows.
+    pub row: Vec<Option<String>>,
+    /// Of the row's position.
+    pub ordinal: u32,
+}
+
+impl Place {
+    /// From its JSON form.
+    pub fn parse(json: &str) -> Option<Place> {
+        serde_json::from_str(json).ok()
+    }
+
+    pub fn json(&self) -> String {
+        serde_json::to_string(self).expect("texts and numbers have a JSON form")
+    }
 }

@@ -314,6 +314,11 @@ impl Hold {
         self.update(client, assignments, &[&visible, &at.to_string()]).await
     }
 
+    /// The reading that was asked for is given up before its slot was made.
+    pub async fn forget_reading(&self, client: &Client) -> Result<(), Error> {
+        self.update(client, "reading = null, reading_since = null", &[]).await
+    }
+
     /// Kafka has acknowledged all rows up to this one. `key` is JSON.
     pub async fn reading_key(&self, client: &Client, key: &str) -> Result<(), Error> {
         self.update(client, "reading_key = $3::text::jsonb", &[&key]).await

@@ -48,6 +48,16 @@ pub struct StartRequest<'a> {
     pub messages: bool,
 }
 
+/// A slot that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewSlot {
+    /// The log that it has begins here.
+    pub consistent_point: Lsn,
+    /// What is visible in it was committed before that. It can be imported until the next command of the session that
+    /// made the slot.
+    pub snapshot: String,
+}
+
 /// A walsender session in command mode.
 pub struct Replication {
     at: ConnInfo,
@@ -76,6 +86,18 @@ impl Replication {
             wal_flush: wal_flush.parse().map_err(|_| incomplete())?,
             database,
         })
+    }
+
+    /// `CREATE_REPLICATION_SLOT … LOGICAL pgoutput` with an exported snapshot. The server first waits for every
+    /// transaction that is writing to end. `slot` is a legal slot name.
+    pub async fn create_slot(&mut self, slot: &str) -> Result<NewSlot, Error> {
+        let export = if self.version >= 150_000 { "(SNAPSHOT 'export')" } else { "EXPORT_SNAPSHOT" };
+        let sql = format!("CREATE_REPLICATION_SLOT {} LOGICAL pgoutput {export}", quoted_identifier(slot));
+        let rows = self.query(&sql).await?;
+        let incomplete = || Error::protocol("the answer to CREATE_REPLICATION_SLOT is incomplete");
+        let row = <[Option<String>; 4]>::try_from(rows.into_iter().next().ok_or_else(incomplete)?);
+        let Ok([_, Some(consistent_point), Some(snapshot), _]) = row else { return Err(incomplete()) };
+        Ok(NewSlot { consistent_point: consistent_point.parse().map_err(|_| incomplete())?, snapshot })
     }
 
     /// `TIMELINE_HISTORY`: the timelines before this one, each with the position at which it was left.

@@ -26,6 +26,8 @@ const READ_MAX: usize = 256 << 10;
 /// Begins the transaction in which tables are read. `snapshot`: an exported one, which must be imported while whoever
 /// exported it still holds it. Gives the transactions that are visible, as `pg_current_snapshot()` prints them.
 pub async fn begin(client: &Client, version: u32, snapshot: Option<&str>) -> Result<String, Error> {
+    // Should this process die, the server notices, where the platform lets it.
+    client.batch_execute("set client_connection_check_interval = '1s'").await.ok();
     let mut sql = "begin isolation level repeatable read read only;".to_owned();
     if let Some(snapshot) = snapshot {
         sql.push_str(&format!("set transaction snapshot {};", quote::literal(snapshot)));
@@ -105,6 +107,11 @@ impl Rows {
         let (columns, keys) = (self.plan.columns(), self.plan.order().len());
         copy::insert(line, self.plan.oid(), columns, keys, &mut self.message, &mut self.key).map_err(malformed)?;
         Ok(Some(&self.message))
+    }
+
+    /// The last message.
+    pub fn message(&self) -> &[u8] {
+        &self.message
     }
 
     /// Where the row of the last message stands in the order of the table.

@@ -273,8 +273,8 @@ pub async fn create(
     Err(SlotError::Cancelled(slot.to_owned()))
 }
 
-const FIRST_NEWS: Duration = Duration::from_millis(500);
-const NEWS_INTERVAL: Duration = Duration::from_secs(2);
+pub(crate) const FIRST_NEWS: Duration = Duration::from_millis(500);
+pub(crate) const NEWS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A transaction that the creation of a slot waits for.
 #[derive(Clone, Debug, PartialEq)]
@@ -293,6 +293,16 @@ pub enum Blocker {
         gid: String,
         age: Duration,
     },
+}
+
+impl Blocker {
+    /// 0: it has no process.
+    pub(crate) fn pid(&self) -> i32 {
+        match self {
+            Blocker::Session { pid, .. } => *pid,
+            Blocker::Prepared { .. } => 0,
+        }
+    }
 }
 
 impl fmt::Display for Blocker {
@@ -325,7 +335,8 @@ impl fmt::Display for Blocker {
     }
 }
 
-async fn blockers(observer: &Client, pid: i32) -> Result<Vec<Blocker>, Error> {
+/// What the session `pid`, which makes a slot, waits for.
+pub(crate) async fn blockers(observer: &Client, pid: i32) -> Result<Vec<Blocker>, Error> {
     let sessions = observer
         .query(
             "select b.pid, a.state, a.application_name, a.usename::text, a.datname::text,

@@ -10,6 +10,7 @@ use std::{
 };
 
 use secrecy::{ExposeSecret, SecretString};
+use tokio::task::AbortHandle;
 use tokio_postgres::{
     Client, Config,
     config::{ChannelBinding, SslMode, SslNegotiation},
@@ -28,6 +29,7 @@ use super::{
 /// An SQL session. Dropping it ends the session.
 pub struct Sql {
     client: Client,
+    task: AbortHandle,
     reports: [(&'static str, Option<String>); 3],
     version: u32,
 }
@@ -41,6 +43,11 @@ impl Sql {
     /// The server's version as `server_version_num` has it: 150018 for 15.18.
     pub fn server_version(&self) -> u32 {
         self.version
+    }
+
+    /// Ends the session now, whatever it is at, without a goodbye. Dropping it waits for the end of a COPY.
+    pub fn abort(&self) {
+        self.task.abort();
     }
 }
 
@@ -75,12 +82,12 @@ impl Session for Sql {
         let reports = ["server_version", "in_hot_standby", "default_transaction_read_only"].map(report);
         let version = version_number(reports[0].1.as_deref())?;
         // It ends with its client, with a goodbye; when it ends before, every query fails with "connection closed".
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "SQL connection ended");
             }
         });
-        Ok(Sql { client, reports, version })
+        Ok(Sql { client, task: task.abort_handle(), reports, version })
     }
 
     fn reported(&self, parameter: &str) -> Option<&str> {

@@ -3,8 +3,10 @@
 //! Trouble ends the session; nothing is tried again here. The next one starts from the slot's own position, so what
 //! was in flight is sent again and nothing is lost.
 
+mod beginning;
 pub mod letters;
 mod proof;
+mod reading;
 mod rota;
 mod sampler;
 pub mod slot;
@@ -14,8 +16,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::{select, sync::watch};
 
+use beginning::Ready;
 use letters::{Culprit, Letters, Verdict};
 use proof::Proof;
+use reading::{Reading, Task};
 use rota::Rota;
 use sampler::{Sample, Sampler, is_shutdown};
 use slot::{Slot, Unusable, wal_sender_timeout};
@@ -24,7 +28,7 @@ pub use takeover::Takeover;
 use crate::{
     config::{Config, Delivery},
     pipeline::{
-        self, Change, Limits, Lsn, Output, PgTime, Pipeline, Record,
+        self, Change, Limits, Lsn, Output, PgTime, Pipeline, Place, Position, Record,
         feedback::Feedback,
         outbox::Poison,
         resume::{Log, Resume},
@@ -32,8 +36,10 @@ use crate::{
     postgres::{
         self, ErrorKind,
         conninfo::ConnInfo,
-        progress, quote,
+        progress::{self, Progress},
+        quote,
         replication::{Identity, Replication, StartRequest},
+        rows::Unreadable,
         sql,
         stream::Stream,
     },
@@ -71,6 +77,11 @@ pub enum Error {
     )]
     Poison { poison: Box<Poison>, slot: String },
     #[error(
+        "{poison}; it was read from the table and halts the stream that is to follow, as on_poison = \"halt\" asks, or because \
+         there is no table of dead letters (walpost setup makes it): change or delete the row, then start walpost again"
+    )]
+    PoisonRow { poison: Box<Poison> },
+    #[error(
         "{source}; unauthorized_timeout ({timeout:?}) is over, and nothing of what waits for the right is confirmed: give it and \
          start walpost again, which goes on where it stopped"
     )]
@@ -85,6 +96,13 @@ pub enum Error {
     Letters(#[from] letters::Error),
     #[error(transparent)]
     Slot(#[from] slot::Unusable),
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    #[error(
+        "snapshot = \"initial\" needs table {table}, which does not exist or may not be read and written: walpost setup makes it, \
+         with the rights of the streaming role; without it a snapshot that is interrupted would never be ended"
+    )]
+    NoProgress { table: String },
     #[error(
         "replication slot {slot:?} was asked for position {asked} and begins at {begins}: another process moved it, and \
          what lies between is not this one's to send"
@@ -164,6 +182,8 @@ struct Session<'s> {
     letters: Option<Letters>,
     /// None: there is no table for it, or no right to it.
     proof: Option<Proof>,
+    /// What comes before the stream; none: that is over.
+    reading: Option<Reading>,
     log: Log,
     mode: Mode,
     /// When the server was last heard, or not listened to.
@@ -188,11 +208,19 @@ pub async fn run(
     status: &Status,
     mut stop: watch::Receiver<bool>,
 ) -> Result<End, Error> {
-    let connection = Replication::connect(&config.database).await?;
-    let begun = tokio::time::timeout(SILENCE_MAX, begin(config, learnt, takeover, connection)).await;
+    let mut connection = Replication::connect(&config.database).await?;
+    let taken = bounded(take(config, takeover, &mut connection)).await?;
+    // The server may take its time to make a slot.
+    let Some(Ready { start, task }) = beginning::prepare(config, status, &taken, &mut connection, &mut stop).await?
+    else {
+        return Ok(End::Drained);
+    };
+    // Exactly once, Kafka knows where an earlier session was.
+    let is_known = |task: &&Task| !task.resumes || config.delivery == Delivery::AtLeastOnce;
+    let from = task.as_ref().filter(is_known).map(|task| task.from.clone());
+    let reading = task.map(Reading::new);
     let Begun { stream, identity, log, patience, letters, proof, mut sampler, sample, rota: _rota } =
-        begun.map_err(|_| Error::Silence { silent: SILENCE_MAX })??;
-    let start = log.start;
+        bounded(begin(config, learnt, taken, start, reading.as_ref(), connection)).await?;
     // The slot is the lock: whoever streams from it may fence.
     let source = Source { system_identifier: &identity.system_identifier, timeline: identity.timeline };
     let kafka = Kafka::new(config, learnt.batches, source, letters.is_some())?;
@@ -213,6 +241,7 @@ pub async fn run(
         culprits: &learnt.culprits,
         letters,
         proof,
+        reading,
         log,
         mode: Mode::Streaming,
         heard: Instant::now(),
@@ -221,7 +250,41 @@ pub async fn run(
     };
     status.enter(State::Streaming, None);
     session.sampled(sample)?;
+    if let Some(from) = from {
+        session.begin_reading(from);
+    }
     session.stream(&mut sampler, &mut stop).await
+}
+
+/// A server that says nothing for too long is none.
+async fn bounded<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    tokio::time::timeout(SILENCE_MAX, work).await.map_err(|_| Error::Silence { silent: SILENCE_MAX })?
+}
+
+/// A slot that is ours to use, or to make.
+struct Taken {
+    identity: Identity,
+    server: ConnInfo,
+    /// None: there is none.
+    slot: Option<Slot>,
+    known: Option<Progress>,
+    /// None: there is no table of progress, or no right to it.
+    proof: Option<Proof>,
+}
+
+async fn take(config: &Config, takeover: &mut Takeover, connection: &mut Replication) -> Result<Taken, Error> {
+    let identity = connection.identify_system().await?;
+    let slot = loop {
+        match Slot::take(connection, &config.slot, &identity.database).await {
+            Ok(slot) => break Some(slot),
+            Err(Error::Slot(Unusable::Missing { .. })) => break None,
+            Err(error) => takeover.consider(connection, config.takeover_timeout, error).await?,
+        }
+        tokio::time::sleep(ENDING).await;
+    };
+    let server = connection.server().clone();
+    let (known, proof) = gain(config, &server, &identity, slot.is_some()).await?;
+    Ok(Taken { identity, server, slot, known, proof })
 }
 
 /// A stream at the slot's position, and what the server says beside it.
@@ -241,34 +304,29 @@ struct Begun {
 async fn begin(
     config: &Config,
     learnt: &Learnt,
-    takeover: &mut Takeover,
+    taken: Taken,
+    start: Lsn,
+    reading: Option<&Reading>,
     mut connection: Replication,
 ) -> Result<Begun, Error> {
-    let identity = connection.identify_system().await?;
-    let slot = loop {
-        match Slot::take(&mut connection, &config.slot, &identity.database).await {
-            Ok(slot) => break slot,
-            Err(error) => takeover.consider(&mut connection, config.takeover_timeout, error).await?,
-        }
-        tokio::time::sleep(ENDING).await;
-    };
+    let Taken { identity, server, proof, .. } = taken;
     let patience = wal_sender_timeout(&mut connection).await?.unwrap_or(SILENCE_MAX);
-    let start = slot.confirmed;
     let history = match config.delivery {
         Delivery::ExactlyOnce(_) if identity.timeline > 1 => connection.timeline_history(identity.timeline).await?,
         Delivery::ExactlyOnce(_) | Delivery::AtLeastOnce => Vec::new(),
     };
     let log = Log { timeline: identity.timeline, history, start, end: identity.wal_flush };
-    let (server, pid) = (connection.server().clone(), connection.backend_pid());
-    let proof = gain(config, &server, &identity).await?;
+    let pid = connection.backend_pid();
     let publications = [config.publication.as_str()];
     let stream = connection
         .start(&StartRequest { slot: &config.slot, publications: &publications, start, messages: false })
         .await?;
     // Parked aggregates are known before the first record is sent.
     let system = &identity.system_identifier;
+    // Rows that are read have positions below it.
+    let from = reading.map_or(start, |reading| reading.at().of_older_rows().min(start));
     let letters =
-        Letters::open(config, &server, system, proof.as_ref().map(Proof::hold), start, &learnt.culprits).await?;
+        Letters::open(config, &server, system, proof.as_ref().map(Proof::hold), from, &learnt.culprits).await?;
     let rota = Rota::start(config, server.clone(), pid);
     let mut sampler = Sampler::start(config, server);
     let sample = sampler.next().await?;
@@ -286,10 +344,16 @@ async fn begin(
     Ok(Begun { stream, identity, log, patience, letters, proof, sampler, sample, rota })
 }
 
-/// Raises the epoch of the slot, whose lock this process has: from here on no other writes about it.
-async fn gain(config: &Config, server: &ConnInfo, identity: &Identity) -> Result<Option<Proof>, Error> {
+/// Raises the epoch of the slot, whose lock this process has: from here on no other writes about it. Gives what was known
+/// of it too.
+async fn gain(
+    config: &Config,
+    server: &ConnInfo,
+    identity: &Identity,
+    slot_exists: bool,
+) -> Result<(Option<Progress>, Option<Proof>), Error> {
     let client = sql::connect(server).await?;
-    let Some(known) = proof::known(config, &client).await? else { return Ok(None) };
+    let Some(known) = proof::known(config, &client).await? else { return Ok((None, None)) };
     if let Some(known) = known.as_ref().filter(|known| known.system_identifier != identity.system_identifier) {
         return Err(Unusable::Restored {
             table: quote::qualified(names::home(config), progress::TABLE),
@@ -298,7 +362,8 @@ async fn gain(config: &Config, server: &ConnInfo, identity: &Identity) -> Result
         }
         .into());
     }
-    Ok(Some(Proof::gain(config, server, &client, identity, known).await?))
+    let proof = Proof::gain(config, server, &client, identity, slot_exists, known.as_ref()).await?;
+    Ok((known, Some(proof)))
 }
 
 impl Session<'_> {
@@ -317,7 +382,9 @@ impl Session<'_> {
             if let Some(end) = self.end() {
                 return self.finish(end).await;
             }
-            let may_read = self.may_step();
+            let may_step = self.may_step();
+            let reads = self.reading.is_some();
+            let may_read = may_step && !reads;
             self.listen(may_read)?;
             let wake = self.deadline();
             let streaming = matches!(self.mode, Mode::Streaming);
@@ -333,7 +400,12 @@ impl Session<'_> {
                     }
                 }
                 () = ready(&mut self.letters) => {}
-                ticked = ticked(&mut self.proof) => ticked?,
+                ticked = ticked(&mut self.proof), if !reads => ticked?,
+                read = read(&mut self.reading, may_step) => {
+                    if let Err(error) = read {
+                        return Err(self.halt(error).await);
+                    }
+                }
                 sample = sampler.next(), if streaming => match sample {
                     Ok(sample) => self.sampled(sample)?,
                     Err(error) if is_shutdown(&error) => self.detach(),
@@ -351,7 +423,7 @@ impl Session<'_> {
         }
     }
 
-    /// Turns buffered frames into records, as far as there is room.
+    /// Turns buffered frames, or rows before them, into records, as far as there is room.
     fn step(&mut self) -> Result<(), Error> {
         self.replay()?;
         loop {
@@ -359,11 +431,24 @@ impl Session<'_> {
             if !self.may_step() {
                 break;
             }
-            let Some(frame) = self.stream.next_frame()? else { break };
-            match self.pipeline.step(frame)? {
+            let output = match &mut self.reading {
+                Some(reading) => {
+                    if !reading.advance()? {
+                        break;
+                    }
+                    self.pipeline.read(reading.message())?
+                }
+                None => {
+                    let Some(frame) = self.stream.next_frame()? else { break };
+                    self.pipeline.step(frame)?
+                }
+            };
+            let mut sent = None;
+            match output {
                 Output::None => {}
                 Output::Record(record) => {
                     self.proof.iter_mut().for_each(|proof| proof.streamed(record.xid));
+                    sent = Some(record.ticket);
                     match &mut self.letters {
                         Some(letters) => deliver(letters, &mut self.kafka, &record)?,
                         None if self.culprits.iter().any(|culprit| culprit.is_at(record.position, record.topic)) => {
@@ -373,12 +458,13 @@ impl Session<'_> {
                     }
                 }
                 Output::Poison { ticket, poison } => {
+                    sent = Some(ticket);
                     self.proof.iter_mut().for_each(|proof| proof.streamed(poison.xid));
-                    if let Some(letters) = &mut self.letters {
-                        letters.poison(ticket, &poison)?;
-                        continue;
+                    match &mut self.letters {
+                        Some(letters) => letters.poison(ticket, &poison)?,
+                        None if self.reading.is_some() => return Err(Error::PoisonRow { poison }),
+                        None => return Err(Error::Poison { poison, slot: self.config.slot.clone() }),
                     }
-                    return Err(Error::Poison { poison, slot: self.config.slot.clone() });
                 }
                 Output::ReplyRequested => self.feedback.reply_requested(),
                 Output::Ignored { table, change: Change::Insert } => tracing::warn!(
@@ -389,13 +475,43 @@ impl Session<'_> {
                     tracing::warn!(%table, ?change, "a change that is no event is ignored; publish inserts only");
                 }
             }
+            if let (Some(reading), Some(ticket)) = (&mut self.reading, sent) {
+                reading.sent(ticket);
+            }
         }
         Ok(())
     }
 
+    /// Begins to read tables where an earlier session was, or at the first row.
+    fn begin_reading(&mut self, from: Option<Place>) {
+        let Some(reading) = &mut self.reading else { return };
+        reading.begin(from);
+        self.pipeline.begin_reading(reading.transaction(clock()));
+    }
+
+    /// Brings the reading to its end: the stream follows when its last row is acknowledged and that is noted.
+    fn read_on(&mut self) {
+        let Some(reading) = &mut self.reading else { return };
+        reading.acknowledged(self.pipeline.ledger().oldest());
+        if reading.is_read() {
+            if self.pipeline.is_reading() {
+                self.pipeline.end_reading();
+            }
+            if self.pipeline.ledger().is_idle() {
+                reading.complete();
+            }
+        }
+        if reading.is_done() {
+            reading.tell_end();
+            self.reading = None;
+        } else {
+            reading.work(Instant::now());
+        }
+    }
+
     /// Ends the Kafka transaction where it is time: between two of PostgreSQL's if they fit.
     fn cut(&mut self) -> Result<(), Error> {
-        let inside = self.pipeline.in_transaction() && !self.kafka.is_holding();
+        let inside = self.pipeline.in_transaction() && !self.pipeline.is_reading() && !self.kafka.is_holding();
         let cut = match self.mode {
             _ if self.letters_hold() || !self.pipeline.has_room() => Cut::Now,
             Mode::Streaming | Mode::Draining { .. } if inside => Cut::Inside,
@@ -408,13 +524,15 @@ impl Session<'_> {
     fn cut_at(&mut self, cut: Cut) -> Result<(), Error> {
         let letters = self.letters.as_ref();
         let replayed = || letters.map(|letters| letters.parking.unsettled()).unwrap_or_default();
-        Ok(self.kafka.cut(cut, letters.and_then(|letters| letters.parking.unwritten()), replayed)?)
+        let place = |position: Position| self.reading.as_ref()?.place(position.ordinal);
+        Ok(self.kafka.cut(cut, letters.and_then(|letters| letters.parking.unwritten()), place, replayed)?)
     }
 
     fn may_step(&self) -> bool {
         let wanted = match self.mode {
-            Mode::Streaming | Mode::Detaching { .. } => true,
-            Mode::Draining { .. } => self.pipeline.in_transaction(),
+            Mode::Streaming => true,
+            Mode::Detaching { .. } => self.reading.is_none(),
+            Mode::Draining { .. } => self.reading.is_none() && self.pipeline.in_transaction(),
         };
         wanted && self.pipeline.has_room() && !self.kafka.is_holding() && !self.letters_hold()
     }
@@ -445,16 +563,19 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Moves dead letters and the proof on.
+    /// Moves dead letters, the reading and the proof on.
     fn work(&mut self) -> Result<(), Error> {
+        // Rows that are read have positions below it, and nothing of the log is proven before they are sent.
+        let confirmed = self.reading.is_none().then(|| self.pipeline.confirmed());
         if let Some(letters) = &mut self.letters {
-            letters.parking.confirmed(self.pipeline.confirmed());
+            confirmed.into_iter().for_each(|confirmed| letters.parking.confirmed(confirmed));
             letters.work()?;
             letters.parking.take_acknowledged().into_iter().for_each(|ticket| self.pipeline.acknowledge(ticket));
         }
-        if let Some(proof) = &mut self.proof {
-            proof.work(self.pipeline.confirmed());
+        if let (Some(proof), Some(confirmed)) = (&mut self.proof, confirmed) {
+            proof.work(confirmed);
         }
+        self.read_on();
         Ok(())
     }
 
@@ -470,7 +591,8 @@ impl Session<'_> {
         if let Some(letters) = letters {
             set_aside(letters, kafka)?;
         }
-        if let Some(Opened { stored, replayed }) = kafka.take_opened() {
+        if let Some(Opened { stored, place, replayed }) = kafka.take_opened() {
+            let position = stored.as_ref().map(|stored| stored.position.commit_lsn);
             let resume = Resume::new(stored, &self.log).map_err(pipeline::Error::from)?;
             if let Some(switch) = resume.cut_at() {
                 tracing::warn!(
@@ -483,6 +605,11 @@ impl Session<'_> {
             if let Some(letters) = letters {
                 letters.parking.open(replayed);
             }
+            // Of an earlier reading, or none at all, it says nothing about this one.
+            if let Some(reading) = self.reading.as_ref().filter(|reading| reading.is_waiting()) {
+                let own = Some(reading.at().of_older_rows());
+                self.begin_reading(place.filter(|_| position == own));
+            }
         }
         self.observe_completed();
         Ok(())
@@ -491,7 +618,10 @@ impl Session<'_> {
     fn observe_completed(&mut self) {
         let at = SystemTime::now();
         for commit in self.pipeline.take_completed() {
-            self.status.commit_to_delivery.observe(seconds_since(commit, at));
+            // Nobody knows when rows that are read were committed.
+            if self.reading.is_none() {
+                self.status.commit_to_delivery.observe(seconds_since(commit, at));
+            }
         }
     }
 
@@ -507,7 +637,7 @@ impl Session<'_> {
     }
 
     fn publish(&mut self) {
-        let Session { config, pipeline, kafka, letters, published, .. } = self;
+        let Session { config, pipeline, kafka, letters, reading, published, .. } = self;
         let mut now = self.status.now();
         now.confirmed = Some(pipeline.confirmed());
         now.in_flight_records = pipeline.ledger().outstanding();
@@ -531,6 +661,7 @@ impl Session<'_> {
         now.timestamps_replaced += counters.timestamps_replaced - published.timestamps_replaced;
         published.timestamps_replaced = counters.timestamps_replaced;
         now.published_at = self.proof.as_ref().and_then(Proof::published_at);
+        now.reading = reading.as_ref().map(Reading::shown);
         now.parked = letters.as_ref().map(|letters| letters.parking.parked());
         for (class, count) in letters.iter_mut().flat_map(|letters| letters.parking.take_counts()) {
             *now.dead_letters.entry(class.word()).or_default() += count;
@@ -570,8 +701,10 @@ impl Session<'_> {
             Mode::Draining { until } | Mode::Detaching { until } => until,
         };
         let feedback = self.feedback.deadline(self.pipeline.confirmed());
-        let cut = if self.pipeline.in_transaction() { None } else { self.kafka.deadline() };
-        cut.into_iter().fold(feedback.min(until), Instant::min)
+        let inside = self.pipeline.in_transaction() && !self.pipeline.is_reading();
+        let cut = if inside { None } else { self.kafka.deadline() };
+        let reading = self.reading.as_ref().map(Reading::deadline);
+        cut.into_iter().chain(reading).fold(feedback.min(until), Instant::min)
     }
 
     fn sampled(&mut self, sample: Sample) -> Result<(), Error> {
@@ -597,10 +730,17 @@ impl Session<'_> {
         tracing::info!(in_flight = self.pipeline.ledger().outstanding(), "stopping: delivering what is in flight");
         self.status.enter(State::Stopping, None);
         self.letters.iter_mut().for_each(|letters| letters.parking.drain());
+        self.stop_reading();
         self.mode = Mode::Draining { until: Instant::now() + self.config.shutdown_grace };
     }
 
+    /// A session that reads would hold up the end of the server too.
+    fn stop_reading(&mut self) {
+        self.reading.iter_mut().for_each(Reading::stop);
+    }
+
     fn detach(&mut self) {
+        self.stop_reading();
         tracing::warn!("the database shuts down; letting go of it within {:?}", self.config.shutdown_grace);
         self.status.enter(State::Stopping, None);
         self.mode = Mode::Detaching { until: Instant::now() + self.config.shutdown_grace };
@@ -610,11 +750,10 @@ impl Session<'_> {
         let now = Instant::now();
         let undelivered = self.pipeline.ledger().outstanding();
         let replays = self.letters.as_ref().is_some_and(|letters| letters.parking.replays());
+        let inside = self.pipeline.in_transaction() && !self.pipeline.is_reading();
         match self.mode {
             Mode::Streaming => None,
-            Mode::Draining { .. } if undelivered == 0 && !self.pipeline.in_transaction() && !replays => {
-                Some(End::Drained)
-            }
+            Mode::Draining { .. } if undelivered == 0 && !inside && !replays => Some(End::Drained),
             Mode::Draining { until } => (now >= until).then_some(End::GraceOver { undelivered }),
             Mode::Detaching { until } => (now >= until).then_some(End::ServerStopped),
         }
@@ -624,6 +763,7 @@ impl Session<'_> {
     /// grace allows: then the slot stands right before the culprit, and skipping that loses nothing else. Before any
     /// other trouble with Kafka at least what is delivered is confirmed.
     async fn halt(mut self, mut error: Error) -> Error {
+        self.stop_reading();
         if let (Error::Kafka(kafka), Some(letters)) = (&error, &self.letters) {
             if let Some(end) = letters.end(kafka) {
                 error = end.into();
@@ -631,7 +771,7 @@ impl Session<'_> {
         }
         // What is not waited for: the culprit keeps its place in flight, unless the stream itself is at fault.
         let left = match &error {
-            Error::Poison { .. } | Error::Culprit => 1,
+            Error::Poison { .. } | Error::PoisonRow { .. } | Error::Culprit => 1,
             // Another session delivers what precedes it.
             Error::Kafka(kafka::Error::Rejected { producer_ended: true, .. } | kafka::Error::Fenced { .. }) => {
                 usize::MAX
@@ -646,6 +786,8 @@ impl Session<'_> {
             Error::Letters(_) => 1,
             Error::Postgres(_)
             | Error::Slot(_)
+            | Error::Unreadable(_)
+            | Error::NoProgress { .. }
             | Error::Forwarded { .. }
             | Error::Silence { .. }
             | Error::Unauthorized { .. }
@@ -692,6 +834,10 @@ impl Session<'_> {
     /// The last status, an orderly CopyDone, and what the server answers.
     async fn finish(mut self, end: End) -> Result<End, Error> {
         self.kafka.close().await;
+        if let Some(reading) = &mut self.reading {
+            reading.acknowledged(self.pipeline.ledger().oldest());
+            reading.finish().await;
+        }
         let confirmed: Lsn = self.pipeline.confirmed();
         let update = self.feedback.last(confirmed, Instant::now());
         self.stream.send(&update.encode(clock()));
@@ -751,6 +897,14 @@ fn set_aside(letters: &mut Letters, kafka: &mut Kafka) -> Result<(), Error> {
         return Ok(());
     }
     Ok(record.lend(|record| letters.refused(record, &culprit))?)
+}
+
+/// Waits until the reading has got somewhere; never, when there is none. Cancel safe.
+async fn read(reading: &mut Option<Reading>, rows: bool) -> Result<(), Error> {
+    match reading {
+        Some(reading) => Ok(reading.ready(rows).await?),
+        None => std::future::pending().await,
+    }
 }
 
 /// Resolves when work on dead letters has ended or is due; never, where there are none. Cancel safe.

@@ -100,18 +100,18 @@ struct Ticked {
 }
 
 impl Proof {
-    /// Gains the slot, which is there. `known` as the table has it, or is to have it.
+    /// Gains the slot, or its name where it is to be made. `known` as the table has it, or is to have it.
     pub(super) async fn gain(
         config: &Config,
         server: &ConnInfo,
         client: &Client,
         identity: &Identity,
-        known: Option<Progress>,
+        slot_exists: bool,
+        known: Option<&Progress>,
     ) -> Result<Proof, Error> {
-        let gain = Gain { slot: &config.slot, publication: &config.publication, identity, slot_exists: true };
+        let gain = Gain { slot: &config.slot, publication: &config.publication, identity, slot_exists };
         let hold = Hold::gain(client, names::home(config), gain).await?;
         let now = Instant::now();
-        let known = known.as_ref();
         Ok(Proof {
             at: server.clone(),
             hold,

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     check::{self, Finding, Severity},
-    config::Config,
+    config::{Config, Snapshot},
     pipeline::outbox::Outbox,
     postgres::{
         dead_letter,
@@ -322,7 +322,8 @@ fn grants_enqueue(steps: &[Step], have: &OutboxFacts) -> bool {
 }
 
 fn slot(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
-    if facts.slot.is_some() {
+    // A snapshot begins with the slot: then `run` makes it.
+    if facts.slot.is_some() || config.snapshot == Snapshot::Initial {
         return;
     }
     let made = Made::global(Kind::Slot, &config.slot);

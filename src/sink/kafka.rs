@@ -33,7 +33,7 @@ pub use super::{
 };
 use crate::{
     config::{Config, Delivery},
-    pipeline::{Headers, Position, Record, Ticket, outbox::TableName},
+    pipeline::{Headers, Place, Position, Record, Ticket, outbox::TableName},
     postgres::dead_letter::Replayed,
     status::unix_us,
 };
@@ -228,16 +228,18 @@ impl Kafka {
     }
 
     /// Commits the open Kafka transaction, if there is one and it is time; its records are acknowledged when that is done.
-    /// `unwritten`: the first event whose dead letter is not durable, which no stored position may pass. `replayed`: the
+    /// `unwritten`: the first event whose dead letter is not durable, which no stored position may pass. `place`: of an event
+    /// that was read from the table, by its position. `replayed`: the
     /// dead letters that were sent again, as far as the table does not know of it.
     pub fn cut(
         &mut self,
         cut: Cut,
         unwritten: Option<Position>,
+        place: impl FnOnce(Position) -> Option<Place>,
         replayed: impl FnOnce() -> Vec<Replayed>,
     ) -> Result<(), Error> {
         let Some(transaction) = &mut self.transaction else { return Ok(()) };
-        let Some(Ending { reached, replays }) = transaction.cut(cut, Instant::now(), unwritten) else {
+        let Some(Ending { reached, replays }) = transaction.cut(cut, Instant::now(), unwritten, place) else {
             transaction.commit_if_answered();
             return Ok(());
         };

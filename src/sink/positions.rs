@@ -30,7 +30,7 @@ use crate::{
         tail::passes,
     },
     pipeline::{
-        Position,
+        Place, Position,
         resume::{Stored, id_beginning},
     },
     postgres::dead_letter::Replayed,
@@ -68,6 +68,9 @@ struct Entry {
     /// Of the last event that Kafka has.
     position: String,
     event_id: String,
+    /// Of an event that was read from the table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    place: Option<Place>,
 }
 
 /// Which dead letters Kafka has and the table may not know of yet: the value of the other key, as JSON.
@@ -83,6 +86,8 @@ struct ReplayedEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
     pub stored: Option<Stored>,
+    /// Of the stored event, where it was read from the table.
+    pub place: Option<Place>,
     /// Dead letters that were sent again last.
     pub replayed: Vec<Replayed>,
 }
@@ -117,8 +122,8 @@ impl Positions {
         format!("{}/{}", self.system_identifier, self.slot)
     }
 
-    /// The record for a stream that reaches this event.
-    pub(super) fn value(&self, position: Position, event_id: &str) -> Vec<u8> {
+    /// The record for a stream that reaches this event. `place`: of one that was read from the table.
+    pub(super) fn value(&self, position: Position, event_id: &str, place: Option<Place>) -> Vec<u8> {
         json(&Entry {
             system_identifier: self.system_identifier.clone(),
             timeline: self.timeline,
@@ -126,6 +131,7 @@ impl Positions {
             transactional_id: self.transactional_id.clone(),
             position: position.to_string(),
             event_id: id_beginning(event_id).to_owned(),
+            place,
         })
     }
 
@@ -214,7 +220,8 @@ impl Positions {
             }
         }
         let Found { stored, replayed, other } = found;
-        let stored = stored.into_values().max_by_key(|stored| (stored.timeline, stored.position));
+        let last = stored.into_values().max_by_key(|(stored, _)| (stored.timeline, stored.position));
+        let (stored, place) = last.map_or((None, None), |(stored, place)| (Some(stored), place));
         match other.filter(|_| stored.is_none()) {
             Some(other) => Err(Error::OtherSource {
                 transactional_id: self.transactional_id.clone(),
@@ -222,7 +229,7 @@ impl Positions {
                 other,
                 own: self.key(),
             }),
-            None => Ok(Opened { stored, replayed: replayed.into_values().flatten().collect() }),
+            None => Ok(Opened { stored, place, replayed: replayed.into_values().flatten().collect() }),
         }
     }
 
@@ -286,7 +293,7 @@ type Reader = BaseConsumer<Reasons>;
 #[derive(Debug, Default)]
 struct Found {
     /// The last of each partition: a topic that got more partitions has older records of a key in another one.
-    stored: BTreeMap<i32, Stored>,
+    stored: BTreeMap<i32, (Stored, Option<Place>)>,
     replayed: BTreeMap<i32, Vec<Replayed>>,
     /// Another stream under our transactional id.
     other: Option<String>,
@@ -296,9 +303,9 @@ fn json(entry: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(entry).expect("texts and numbers have a JSON form")
 }
 
-fn stored(value: &[u8]) -> Option<Stored> {
-    let Entry { timeline, position, event_id, .. } = serde_json::from_slice(value).ok()?;
-    Some(Stored { timeline, position: position.parse().ok()?, event_id })
+fn stored(value: &[u8]) -> Option<(Stored, Option<Place>)> {
+    let Entry { timeline, position, event_id, place, .. } = serde_json::from_slice(value).ok()?;
+    Some((Stored { timeline, position: position.parse().ok()?, event_id }, place))
 }
 
 fn replayed(value: &[u8]) -> Option<Vec<Replayed>> {

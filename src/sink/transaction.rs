@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     config::ExactlyOnce,
-    pipeline::{Position, Record, Ticket},
+    pipeline::{Place, Position, Record, Ticket},
 };
 
 /// How long one call waits before it looks whether it is still wanted.
@@ -195,7 +195,14 @@ impl Transaction {
 
     /// Ends the open transaction if it is time, and gives what belongs into it as its last. The caller sends that.
     /// `unwritten`: the first event whose dead letter is not durable yet. A stored position passes over it, so it waits.
-    pub(super) fn cut(&mut self, cut: Cut, now: Instant, unwritten: Option<Position>) -> Option<Ending> {
+    /// `place` is asked for that of the event that is stored, if it was read from the table.
+    pub(super) fn cut(
+        &mut self,
+        cut: Cut,
+        now: Instant,
+        unwritten: Option<Position>,
+        place: impl FnOnce(Position) -> Option<Place>,
+    ) -> Option<Ending> {
         let Phase::Open(batch) = &mut self.phase else { return None };
         let large = batch.tickets.len() >= self.records_max;
         let over = now >= batch.begun + self.interval;
@@ -210,7 +217,8 @@ impl Transaction {
             return None;
         }
         let Phase::Open(mut batch) = std::mem::replace(&mut self.phase, Phase::Closed) else { return None };
-        let reached = batch.reached.map(|position| (position, self.positions.value(position, &batch.event_id)));
+        let value = |position| self.positions.value(position, &batch.event_id, place(position));
+        let reached = batch.reached.map(|position| (position, value(position)));
         let replays = batch.replays;
         batch.unanswered += usize::from(reached.is_some()) + usize::from(replays);
         self.phase = Phase::Closing(batch);

@@ -29,6 +29,7 @@ mod servers;
 mod setup;
 mod shutdown;
 mod sizes;
+mod snapshot;
 mod standby;
 mod support;
 mod tables;

@@ -1,0 +1,307 @@
+//! What a session does before it streams where tables are to be read: it makes the slot, and begins or resumes the
+//! reading.
+//!
+//! That tables are to be read is noted before a slot is made for it, and the beginning of the slot right after, so that
+//! the next session knows of whatever happens in between. A slot of which no beginning is noted has never streamed, and is
+//! made anew.
+
+use tokio::{sync::watch, time::interval_at};
+
+use super::{
+    Error, Taken,
+    proof::Proof,
+    reading::{Source, Task},
+    slot::Unusable,
+};
+use crate::{
+    chain::Chain,
+    config::{Config, Snapshot},
+    pipeline::{Lsn, Place},
+    postgres::{
+        self,
+        conninfo::ConnInfo,
+        dead_letter,
+        progress::{self, Hold, Progress, ReadingKind},
+        quote,
+        replication::{NewSlot, Replication},
+        rows::{self, Plan, Unreadable},
+        slot::{Blocker, FIRST_NEWS, NEWS_INTERVAL, blockers},
+        sql::{self, Sql},
+    },
+    setup::names,
+    status::{State, Status},
+};
+
+/// What is to be done before the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Course {
+    /// Nothing.
+    Stream,
+    /// The reading that began with the slot goes on.
+    Resume(ReadingKind),
+    /// A slot is made, and one that is there is dropped first; then tables are read.
+    Make(ReadingKind),
+    /// A reading was asked for, and is no more: the slot was made without it.
+    Forget,
+    /// There is no slot, and none is to be made here.
+    Missing,
+}
+
+/// `known`: what the table of progress says of the slot.
+fn course(slot_exists: bool, known: Option<&Progress>, snapshot: Snapshot) -> Course {
+    match known.and_then(|known| known.reading.as_ref()) {
+        // What has begun is brought to its end, whatever the configuration says by now.
+        Some(reading) if slot_exists && reading.visible.is_some() => Course::Resume(reading.kind),
+        Some(reading)
+            if reading.visible.is_some() || reading.kind == ReadingKind::Recovery || snapshot == Snapshot::Initial =>
+        {
+            Course::Make(reading.kind)
+        }
+        Some(_) if slot_exists => Course::Forget,
+        None if slot_exists => Course::Stream,
+        // A slot that was there is lost, and what it had not sent is more than what was there before it.
+        None if snapshot == Snapshot::Initial && known.is_none_or(|known| known.started.is_none()) => {
+            Course::Make(ReadingKind::Initial)
+        }
+        Some(_) | None => Course::Missing,
+    }
+}
+
+/// A slot to stream from.
+pub(super) struct Ready {
+    /// Its confirmed position.
+    pub(super) start: Lsn,
+    /// What is read before its stream.
+    pub(super) task: Option<Task>,
+}
+
+/// Makes the slot, or goes on with what came before its stream, where that is to be done. None: asked to stop meanwhile.
+pub(super) async fn prepare(
+    config: &Config,
+    status: &Status,
+    taken: &Taken,
+    connection: &mut Replication,
+    stop: &mut watch::Receiver<bool>,
+) -> Result<Option<Ready>, Error> {
+    let Taken { identity, server, slot, known, proof } = taken;
+    let missing = Unusable::Missing { slot: config.slot.clone(), database: identity.database.clone() };
+    let course = course(slot.is_some(), known.as_ref(), config.snapshot);
+    let maker = || match proof.as_ref().map(Proof::hold) {
+        Some(hold) => Ok(Maker {
+            config,
+            status,
+            server,
+            system_identifier: &identity.system_identifier,
+            hold,
+            known: known.as_ref(),
+        }),
+        None => Err(Error::NoProgress { table: quote::qualified(names::home(config), progress::TABLE) }),
+    };
+    let start = slot.as_ref().map(|slot| slot.confirmed);
+    let kind = match (course, start) {
+        (Course::Stream, Some(start)) => return Ok(Some(Ready { start, task: None })),
+        (Course::Forget, Some(start)) => {
+            let maker = maker()?;
+            let client = sql::connect(server).await?;
+            maker.hold.forget_reading(&client).await?;
+            return Ok(Some(Ready { start, task: None }));
+        }
+        (Course::Resume(kind), Some(start)) => match maker()?.resume().await? {
+            Some(task) => return Ok(Some(Ready { start, task: Some(task) })),
+            None => kind,
+        },
+        (Course::Make(kind), _) => kind,
+        (Course::Missing | Course::Stream | Course::Forget | Course::Resume(_), _) => return Err(missing.into()),
+    };
+    let task = maker()?.make(connection, kind, slot.is_some(), stop).await?;
+    Ok(task.map(|task| Ready { start: task.at, task: Some(task) }))
+}
+
+/// Who makes a slot, and for what.
+struct Maker<'a> {
+    config: &'a Config,
+    status: &'a Status,
+    server: &'a ConnInfo,
+    system_identifier: &'a str,
+    hold: &'a Hold,
+    /// Before the slot is made.
+    known: Option<&'a Progress>,
+}
+
+impl Maker<'_> {
+    /// Makes the slot over the connection that will stream from it, and opens the session that reads in its snapshot. The
+    /// wait for the slot ends when asked to stop: then there is none.
+    async fn make(
+        &self,
+        connection: &mut Replication,
+        kind: ReadingKind,
+        slot_exists: bool,
+        stop: &mut watch::Receiver<bool>,
+    ) -> Result<Option<Task>, Error> {
+        let slot = &self.config.slot;
+        let client = sql::connect(self.server).await?;
+        // What cannot be read is known before a slot is made for it.
+        self.plans(&client).await?;
+        self.hold.begin_reading(&client, kind).await?;
+        drop(client);
+        if slot_exists {
+            tracing::info!("replication slot {slot} has never streamed, and is made anew");
+            connection.query(&format!("SELECT pg_catalog.pg_drop_replication_slot({})", quote::literal(slot))).await?;
+        }
+        let Some(NewSlot { consistent_point, snapshot }) = self.create_slot(connection, stop).await? else {
+            return Ok(None);
+        };
+        tracing::info!("replication slot {slot} is made, and begins at {consistent_point}");
+        let client = sql::connect(self.server).await?;
+        let visible = rows::begin(&client, client.server_version(), Some(&snapshot)).await?;
+        // The other one is in a transaction that only reads.
+        let notes = sql::connect(self.server).await?;
+        self.hold.reading_started(&notes, &visible, consistent_point).await?;
+        let sources = self.sources(&client, kind, self.plans(&client).await?, None).await?;
+        Ok(Some(self.task(kind, consistent_point, sources, client)))
+    }
+
+    /// Goes on with the reading that is under way. None: it can only be begun anew, because rows do not
+    /// tell which transaction inserted them, or have no order.
+    async fn resume(&self) -> Result<Option<Task>, Error> {
+        let Some(reading) = self.known.and_then(|known| known.reading.as_ref()) else { return Ok(None) };
+        let (Some(visible), Some(at)) = (&reading.visible, reading.at) else { return Ok(None) };
+        let client = sql::connect(self.server).await?;
+        rows::begin(&client, client.server_version(), None).await?;
+        let plans = self.plans(&client).await?;
+        if let Some(plan) = plans.iter().find(|plan| !plan.has_txid() || !plan.order_is_total()) {
+            let why = if plan.has_txid() { "a unique order" } else { "a column with the id of its transaction" };
+            tracing::warn!("rows of {} have not {why}: the reading of the table begins anew", plan.table());
+            return Ok(None);
+        }
+        let sources = self.sources(&client, reading.kind, plans, Some(visible)).await?;
+        let from = reading.key.as_deref().and_then(Place::parse);
+        Ok(Some(Task { resumes: true, from, ..self.task(reading.kind, at, sources, client) }))
+    }
+
+    async fn plans(&self, client: &Sql) -> Result<Vec<Plan>, Unreadable> {
+        let mut plans = Vec::with_capacity(self.config.outboxes.len());
+        for outbox in &self.config.outboxes {
+            plans.push(Plan::read(client, client.server_version(), outbox, &self.config.publication).await?);
+        }
+        Ok(plans)
+    }
+
+    /// What is read of each outbox. `visible`: only what is visible in it, read in a later snapshot.
+    async fn sources(
+        &self,
+        client: &Sql,
+        kind: ReadingKind,
+        plans: Vec<Plan>,
+        visible: Option<&str>,
+    ) -> Result<Vec<Source>, postgres::Error> {
+        let letters = dead_letter::Access::read(client, names::home(self.config)).await?;
+        let dead_letters = letters.is_some_and(|letters| letters.select);
+        let outboxes = self.config.outboxes.iter();
+        let sources = outboxes.zip(plans).filter_map(|(outbox, plan)| {
+            let txid = format!("o.{}", quote::ident(&outbox.columns.txid.name));
+            let sees = |snapshot: &str| {
+                format!(
+                    "pg_catalog.pg_visible_in_snapshot({txid}, {}::pg_catalog.pg_snapshot)",
+                    quote::literal(snapshot)
+                )
+            };
+            let mut conditions: Vec<String> = visible.map(sees).into_iter().collect();
+            if kind == ReadingKind::Recovery {
+                // What of such a table was published nobody can say: to recover is to do without it.
+                if !plan.has_txid() {
+                    return None;
+                }
+                conditions.extend(self.proven().map(|proven| format!("not {}", sees(proven))));
+                if dead_letters {
+                    conditions.push(self.is_no_dead_letter(&outbox.columns.id));
+                }
+            }
+            let condition = (!conditions.is_empty()).then(|| conditions.join(" and "));
+            Some(Source { table: outbox.name.to_string(), plan, condition })
+        });
+        Ok(sources.collect())
+    }
+
+    /// All that is visible in it is published, or was never to be.
+    fn proven(&self) -> Option<&str> {
+        let known = self.known?;
+        known.published.as_deref().or(known.started.as_deref())
+    }
+
+    /// A dead letter is durable where it is, and not lost.
+    fn is_no_dead_letter(&self, id: &str) -> String {
+        format!(
+            "not exists (select from {} d where d.system_identifier = {} and d.slot = {} and d.event_id = o.{}::text)",
+            quote::qualified(names::home(self.config), dead_letter::TABLE),
+            quote::literal(self.system_identifier),
+            quote::literal(&self.config.slot),
+            quote::ident(id)
+        )
+    }
+
+    fn task(&self, kind: ReadingKind, at: Lsn, sources: Vec<Source>, client: Sql) -> Task {
+        let (hold, server) = (self.hold.clone(), self.server.clone());
+        Task { kind, hold, server, at, sources, client, resumes: false, from: None }
+    }
+
+    /// Waits as long as the server does, which is for every transaction that is writing to end.
+    async fn create_slot(
+        &self,
+        connection: &mut Replication,
+        stop: &mut watch::Receiver<bool>,
+    ) -> Result<Option<NewSlot>, Error> {
+        let slot = &self.config.slot;
+        let pid = connection.backend_pid();
+        self.status.enter(State::Preparing, Some(format!("replication slot {slot} is being made")));
+        let mut ticks = interval_at(tokio::time::Instant::now() + FIRST_NEWS, NEWS_INTERVAL);
+        let mut told = Vec::new();
+        {
+            let mut creation = std::pin::pin!(connection.create_slot(slot));
+            loop {
+                tokio::select! {
+                    biased;
+                    made = &mut creation => return Ok(Some(made?)),
+                    _ = stop.wait_for(|stop| *stop) => {}
+                    _ = ticks.tick() => {
+                        self.tell(pid, &mut told).await;
+                        continue;
+                    }
+                }
+                // Else the server would wait on, and make the slot for nobody.
+                let client = sql::connect(self.server).await?;
+                client.execute("select pg_cancel_backend($1)", &[&pid]).await.map_err(postgres::Error::from)?;
+                if creation.await.is_err() {
+                    return Ok(None);
+                }
+                break;
+            }
+        }
+        connection.query(&format!("SELECT pg_catalog.pg_drop_replication_slot({})", quote::literal(slot))).await?;
+        Ok(None)
+    }
+
+    /// Says what the making of the slot waits for.
+    async fn tell(&self, pid: i32, told: &mut Vec<i32>) {
+        let look = async {
+            let client = sql::connect(self.server).await?;
+            Ok::<_, postgres::Error>(blockers(&client, pid).await?)
+        };
+        let found = match look.await {
+            Ok(found) => found,
+            Err(error) => return tracing::debug!("what the slot waits for cannot be seen: {}", Chain(&error)),
+        };
+        let slot = &self.config.slot;
+        let words: Vec<_> = found.iter().map(ToString::to_string).collect();
+        let reason = match words.as_slice() {
+            [] => format!("replication slot {slot} is being made"),
+            words => format!("replication slot {slot} is being made, and waits for {}", words.join("; and ")),
+        };
+        let pids: Vec<_> = found.iter().map(Blocker::pid).collect();
+        if *told != pids {
+            tracing::info!("{reason}");
+            *told = pids;
+        }
+        self.status.enter(State::Preparing, Some(reason));
+    }
+}

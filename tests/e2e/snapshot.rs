@@ -1,0 +1,619 @@
+//! Rows that are older than the slot are sent first, then the stream: none is missing, none comes twice, whatever was
+//! going on when the slot was made and whatever ends the reading of them.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use crate::support::{
+    eventually,
+    kafka::Kafka,
+    letters::letters,
+    long,
+    outbox::{Bulk, Outbox},
+    postgres::{Database, MAIN, Postgres, VERSIONS},
+    records::{Isolation, Record},
+    session::Session,
+    verify::{all_arrived, verify},
+    walpost::Walpost,
+};
+
+const WITHIN: Duration = Duration::from_secs(120);
+
+/// An outbox whose slot nobody has made yet.
+fn without_slot<'a>(database: &'a Database<'a>) -> Outbox<'a> {
+    let outbox = Outbox::create(database);
+    let session = database.session();
+    session.run(&format!("SELECT pg_drop_replication_slot('{}')", outbox.slot()));
+    session.run(include_str!("../../sql/progress.sql"));
+    session.run(include_str!("../../sql/dead_letter.sql"));
+    outbox
+}
+
+fn initial(outbox: &Outbox<'_>, kafka: &Kafka, more: &str) -> String {
+    outbox.configuration(kafka, &format!("snapshot = 'initial'\n{more}"))
+}
+
+/// Few rows at a time, so that there is time to do something in the middle of them.
+const SLOW: &str = "in_flight_records = 100\nkafka.'linger.ms' = 20\n";
+
+fn reading(outbox: &Outbox<'_>, what: &str) -> Option<String> {
+    let rows = outbox
+        .database
+        .session()
+        .rows(&format!("SELECT ({what})::text FROM walpost.progress WHERE slot = '{}'", outbox.slot()));
+    rows.into_iter().next()?.remove(0)
+}
+
+/// The snapshot is over, and that is noted.
+fn over(outbox: &Outbox<'_>) {
+    let is_over = "reading IS NULL AND started_sent AND published IS NOT NULL";
+    eventually(WITHIN, "the snapshot is over", || (reading(outbox, is_over)? == "true").then_some(()));
+}
+
+/// In the middle of the rows, with a place to go on from.
+fn in_the_middle(outbox: &Outbox<'_>, rows: u32) {
+    let ordinal = "reading_key->>'ordinal'";
+    eventually(WITHIN, "the middle of the snapshot", || {
+        (reading(outbox, ordinal)?.parse::<u32>().expect("a number") >= rows).then_some(())
+    });
+}
+
+fn slots(session: &Session, outbox: &Outbox<'_>) -> u32 {
+    session.get(&format!("SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{}'", outbox.slot()))
+}
+
+/// Sessions of walpost in the database.
+fn sessions(session: &Session, condition: &str) -> u32 {
+    session.get(&format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'walpost' \
+         AND {condition}"
+    ))
+}
+
+/// Ends threads of a test however it ends.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn transactions_open_across_the_start_arrive_once_from_the_table_or_from_the_log() {
+    for version in VERSIONS {
+        let database = Postgres::shared(version).database();
+        let outbox = without_slot(&database);
+        let kafka = Kafka::shared();
+        let topics = ["bulk", "order"].map(|name| outbox.topic(name));
+        topics.iter().for_each(|topic| kafka.create_topic(topic, 3, &[]));
+        outbox.writer().bulk(Bulk { transactions: 20, rows: 100, aggregates: 7, padding: 50 });
+        let mut open = BTreeMap::new();
+        for n in 0..3 {
+            let mut writer = outbox.writer();
+            writer.begin();
+            writer.event("order", &format!("open-{n}"));
+            open.insert(writer.session.get::<u32>("SELECT pg_backend_pid()"), writer);
+        }
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let end = StopAtEnd(&stop);
+            let busy: Vec<_> = (0..2)
+                .map(|n| {
+                    let (outbox, stop) = (&outbox, &stop);
+                    scope.spawn(move || {
+                        let mut writer = outbox.writer();
+                        while !stop.load(Ordering::Relaxed) {
+                            writer.one("order", &format!("busy-{n}"));
+                        }
+                    })
+                })
+                .collect();
+            let walpost = Walpost::start(&initial(&outbox, kafka, ""));
+            while !open.is_empty() {
+                let pid = eventually(WITHIN, "the transaction that holds up the slot is named", || {
+                    open.keys()
+                        .copied()
+                        .find(|pid| walpost.log().contains(&format!("the transaction of process {pid},")))
+                });
+                let mut writer = open.remove(&pid).expect("it is open");
+                writer.event("order", "at the end");
+                writer.commit();
+            }
+            over(&outbox);
+            drop(end);
+            busy.into_iter().for_each(|thread| thread.join().expect("the writer goes on"));
+            let committed = outbox.committed();
+            let topics: Vec<_> = topics.iter().map(String::as_str).collect();
+            let mut reader = kafka.reader(&topics, Isolation::Committed, WITHIN);
+            reader.until(WITHIN, "every event", |records| all_arrived(&committed, records));
+            assert_eq!(walpost.terminate(WITHIN), 0);
+            let records = reader.until_end(WITHIN);
+            let report = verify(&committed, records);
+            println!("{version}: {} events: {report}", committed.len());
+            // Of "at the end" the order is that of the log or of the table, which is not the writers'.
+            assert_eq!((report.missing.len(), report.duplicates, report.unexpected.len()), (0, 0, 0), "{report}");
+            assert_eq!(report.altered, Vec::<String>::new());
+            // Rows that are read are told by their position, which is no commit's.
+            let commit = |record: &Record| u64::from_str_radix(&record.header("position")?[..16], 16).ok();
+            let old = records.iter().filter_map(commit).filter(|commit| commit % 2 == 1).count();
+            assert!(old >= 2_000 && old < committed.len(), "{old}");
+        });
+    }
+}
+
+#[test]
+fn a_start_that_waits_for_a_transaction_says_so_and_leaves_nothing_when_it_is_stopped() {
+    for version in [14, 18] {
+        let database = Postgres::shared(version).database();
+        let outbox = without_slot(&database);
+        let kafka = Kafka::shared();
+        kafka.create_topic(&outbox.topic("order"), 1, &[]);
+        let session = database.session();
+        let mut writer = outbox.writer();
+        writer.begin();
+        writer.event("order", "o");
+        let pid: u32 = writer.session.get("SELECT pg_backend_pid()");
+        let walpost = Walpost::start(&initial(&outbox, kafka, ""));
+        let waits = format!("waits for the transaction of process {pid},");
+        eventually(WITHIN, &waits, || walpost.log().contains(&waits).then_some(()));
+        let (code, status) = walpost.http("/status").expect("it answers");
+        assert!(code == 200 && status.contains(r#""state":"preparing""#) && status.contains(&waits), "{status}");
+        assert_eq!(walpost.terminate(WITHIN), 0);
+        assert_eq!(slots(&session, &outbox), 0);
+        assert_eq!(sessions(&session, "true"), 0, "no session is left");
+        writer.commit();
+        let walpost = Walpost::start(&initial(&outbox, kafka, ""));
+        over(&outbox);
+        writer.one("order", "o");
+        outbox.delivered(kafka, &["order"], WITHIN).assert_exactly_once();
+        assert_eq!(walpost.terminate(WITHIN), 0);
+    }
+}
+
+#[test]
+fn a_crash_before_the_beginning_of_the_slot_is_known_makes_it_anew() {
+    for version in [14, 18] {
+        let database = Postgres::shared(version).database();
+        let outbox = without_slot(&database);
+        let kafka = Kafka::shared();
+        kafka.create_topic(&outbox.topic("order"), 1, &[]);
+        let session = database.session();
+        let configuration = initial(&outbox, kafka, "");
+        let mut writer = outbox.writer();
+        // While the slot is being made, which the server goes on with for nobody.
+        writer.begin();
+        writer.event("order", "o");
+        let walpost = Walpost::start(&configuration);
+        eventually(WITHIN, "it waits", || walpost.log().contains("waits for").then_some(()));
+        walpost.kill();
+        let walpost = Walpost::start(&configuration);
+        eventually(WITHIN, "the server is at it", || walpost.log().contains("standby: slot").then_some(()));
+        writer.commit();
+        over(&outbox);
+        assert_eq!(walpost.terminate(WITHIN), 0);
+        // When it is made, and nobody knows where it begins.
+        session.run(&format!("SELECT pg_drop_replication_slot('{}'); DELETE FROM walpost.progress", outbox.slot()));
+        session.run("TRUNCATE walpost.outbox");
+        writer.begin();
+        writer.event("order", "o");
+        let walpost = Walpost::start(&configuration);
+        eventually(WITHIN, "it waits", || walpost.log().contains("waits for").then_some(()));
+        let lock = database.session();
+        lock.run("BEGIN; LOCK TABLE walpost.progress IN EXCLUSIVE MODE");
+        writer.commit();
+        eventually(WITHIN, "the slot is made", || walpost.log().contains("is made, and begins at").then_some(()));
+        walpost.kill();
+        lock.run("ROLLBACK");
+        assert_eq!(reading(&outbox, "reading || coalesce(reading_visible::text, '')").as_deref(), Some("initial"));
+        writer.one("order", "o");
+        let walpost = Walpost::start(&configuration);
+        let anew = "has never streamed, and is made anew";
+        eventually(WITHIN, anew, || walpost.log().contains(anew).then_some(()));
+        over(&outbox);
+        outbox.delivered(kafka, &["order"], WITHIN).assert_exactly_once();
+        assert_eq!(walpost.terminate(WITHIN), 0);
+    }
+}
+
+#[test]
+fn a_crash_in_the_middle_goes_on_behind_the_last_row_that_is_noted() {
+    let rows = if long() { 200_000 } else { 20_000 };
+    for version in [MAIN, 14] {
+        let database = Postgres::shared(version).database();
+        let outbox = without_slot(&database);
+        let kafka = Kafka::shared();
+        kafka.create_topic(&outbox.topic("bulk"), 3, &[]);
+        let mut writer = outbox.writer();
+        writer.bulk(Bulk { transactions: rows / 100, rows: 100, aggregates: 17, padding: 20 });
+        let configuration = initial(&outbox, kafka, SLOW);
+        let walpost = Walpost::start(&configuration);
+        in_the_middle(&outbox, rows / 20);
+        walpost.kill();
+        let at: u32 = reading(&outbox, "reading_key->>'ordinal'").expect("it is noted").parse().expect("a number");
+        // What is inserted meanwhile comes from the log, once.
+        writer.bulk(Bulk { transactions: 10, rows: 100, aggregates: 17, padding: 20 });
+        let walpost = Walpost::start(&configuration);
+        let goes_on = format!("going on with rows that are older than the slot, after {} of them", at + 1);
+        eventually(WITHIN, &goes_on, || walpost.log().contains(&goes_on).then_some(()));
+        in_the_middle(&outbox, rows / 10);
+        assert_eq!(walpost.terminate(WITHIN), 0, "a clean stop\n{}", walpost.log());
+        let walpost = Walpost::start(&outbox.configuration(kafka, "snapshot = 'never'"));
+        over(&outbox);
+        let report = outbox.delivered(kafka, &["bulk"], WITHIN);
+        println!("{version}: {} events: {report}", outbox.committed().len());
+        report.assert_complete();
+        // What was sent since the last note, and nothing after a clean stop.
+        assert!((1..=rows as usize / 4).contains(&report.duplicates), "{report}");
+        assert_eq!(walpost.terminate(WITHIN), 0);
+    }
+}
+
+#[test]
+fn rows_that_are_deleted_between_two_sessions_are_no_reason_to_miss_others() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = without_slot(&database);
+    let kafka = Kafka::shared();
+    kafka.create_topic(&outbox.topic("bulk"), 3, &[]);
+    let mut writer = outbox.writer();
+    writer.bulk(Bulk { transactions: 100, rows: 100, aggregates: 17, padding: 20 });
+    let configuration = initial(&outbox, kafka, SLOW);
+    let walpost = Walpost::start(&configuration);
+    in_the_middle(&outbox, 500);
+    walpost.kill();
+    let session = database.session();
+    // The row that is noted is among them.
+    session.run(
+        "DELETE FROM walpost.outbox WHERE seq % 3 = 0
+         OR seq = (SELECT (reading_key->'row'->>0)::bigint FROM walpost.progress)",
+    );
+    let left: Vec<String> =
+        session.rows("SELECT id FROM walpost.outbox").into_iter().filter_map(|mut row| row.remove(0)).collect();
+    let walpost = Walpost::start(&configuration);
+    over(&outbox);
+    let mut reader = kafka.reader(&[&outbox.topic("bulk")], Isolation::Uncommitted, WITHIN);
+    let records = reader.until_end(WITHIN);
+    let sent: std::collections::HashSet<_> = records.iter().filter_map(|record| record.header("id")).collect();
+    assert!(left.iter().all(|id| sent.contains(id.as_str())));
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+#[test]
+fn a_crash_before_the_end_is_noted_repeats_rows_and_loses_none() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = without_slot(&database);
+    let kafka = Kafka::shared();
+    let topic = outbox.topic("bulk");
+    kafka.create_topic(&topic, 3, &[]);
+    let mut writer = outbox.writer();
+    writer.bulk(Bulk { transactions: 10, rows: 100, aggregates: 17, padding: 20 });
+    let configuration = initial(&outbox, kafka, "");
+    // It waits for this one, then for the lock.
+    let other = database.session();
+    other.run("BEGIN; SELECT pg_current_xact_id()");
+    let walpost = Walpost::start(&configuration);
+    eventually(WITHIN, "it waits", || walpost.log().contains("waits for").then_some(()));
+    other.run("ROLLBACK");
+    eventually(WITHIN, "it is noted", || reading(&outbox, "reading_visible"));
+    other.run("BEGIN; LOCK TABLE walpost.progress IN EXCLUSIVE MODE");
+    let mut reader = kafka.reader(&[&topic], Isolation::Uncommitted, WITHIN);
+    let committed = outbox.committed();
+    reader.until(WITHIN, "all rows", |records| all_arrived(&committed, records));
+    writer.one("bulk", "later");
+    // The stream waits for the note, and nothing keeps the server's rows.
+    assert_eq!(sessions(&other, "state LIKE 'idle in transaction%'"), 0);
+    walpost.kill();
+    other.run("ROLLBACK");
+    let walpost = Walpost::start(&configuration);
+    over(&outbox);
+    let report = outbox.delivered(kafka, &["bulk"], WITHIN);
+    report.assert_complete();
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+#[test]
+fn exactly_once_doubles_nothing_however_often_it_is_killed() {
+    let kills = if long() { 20 } else { 4 };
+    let database = Postgres::shared(MAIN).database();
+    let outbox = without_slot(&database);
+    let kafka = Kafka::shared();
+    let topic = outbox.topic("bulk");
+    kafka.create_topic(&topic, 3, &[]);
+    let mut writer = outbox.writer();
+    writer.bulk(Bulk { transactions: 100, rows: 100, aggregates: 17, padding: 20 });
+    let configuration = initial(&outbox, kafka, &(outbox.exactly_once() + SLOW));
+    let mut reader = kafka.reader(&[&topic], Isolation::Committed, WITHIN);
+    for kill in 1..=kills {
+        let walpost = Walpost::start(&configuration);
+        let enough = kill * 8_000 / kills;
+        reader.until(WITHIN, "more rows", |records| records.len() >= enough);
+        walpost.kill();
+        writer.one("bulk", "meanwhile");
+    }
+    let walpost = Walpost::start(&configuration);
+    over(&outbox);
+    let report = outbox.committed_delivered(kafka, "bulk", WITHIN);
+    println!("{} events, {kills} kills: {report}", outbox.committed().len());
+    report.assert_exactly_once();
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+#[test]
+fn a_standby_waits_during_the_snapshot_and_goes_on_with_it() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = without_slot(&database);
+    let kafka = Kafka::shared();
+    kafka.create_topic(&outbox.topic("bulk"), 3, &[]);
+    outbox.writer().bulk(Bulk { transactions: 100, rows: 100, aggregates: 17, padding: 20 });
+    let configuration = initial(&outbox, kafka, SLOW);
+    let first = Walpost::start(&configuration);
+    in_the_middle(&outbox, 100);
+    let second = Walpost::start(&configuration);
+    eventually(WITHIN, "it is a standby", || second.log().contains("standby: slot").then_some(()));
+    assert!(first.metric("walpost_reading_rows").is_some_and(|rows| rows >= 100.0));
+    first.kill();
+    over(&outbox);
+    assert!(second.log().contains("going on with rows"), "{}", second.log());
+    outbox.delivered(kafka, &["bulk"], WITHIN).assert_complete();
+    assert_eq!(second.metric("walpost_reading_rows"), None);
+    assert_eq!(second.terminate(WITHIN), 0);
+}
+
+/// Timeouts of the database, a reading session that somebody ends, and none of ours left idle in a transaction.
+#[test]
+fn the_session_that_reads_outlives_timeouts_and_does_not_outlive_its_rows() {
+    for version in [14, 18] {
+        let database = Postgres::shared(version).database();
+        let outbox = without_slot(&database);
+        let kafka = Kafka::shared();
+        let topic = outbox.topic("bulk");
+        kafka.create_topic(&topic, 3, &[]);
+        let more = if version >= 17 { &["transaction_timeout"][..] } else { &[] };
+        let timeouts = ["idle_in_transaction_session_timeout", "statement_timeout", "lock_timeout"];
+        for timeout in timeouts.iter().chain(more) {
+            database.sql(&format!("ALTER DATABASE {} SET {timeout} = '1s'", database.name));
+        }
+        let mut writer = outbox.writer();
+        writer.session.run("SET statement_timeout = 0");
+        writer.bulk(Bulk { transactions: 60, rows: 100, aggregates: 17, padding: 2_000 });
+        let slow = "in_flight_records = 100\nkafka.'linger.ms' = 100\n";
+        let walpost = Walpost::start(&initial(&outbox, kafka, slow));
+        let session = database.session();
+        in_the_middle(&outbox, 1_000);
+        assert!(!walpost.log().contains("trying again"), "{}", walpost.log());
+        let ended: u32 = session.get(
+            "SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+             WHERE datname = current_database() AND query ILIKE 'copy (select%') AS t",
+        );
+        assert_eq!(ended, 1, "one session reads");
+        over(&outbox);
+        assert!(walpost.log().contains("going on with rows"), "{}", walpost.log());
+        assert_eq!(sessions(&session, "backend_type = 'client backend' AND state LIKE 'idle in transaction%'"), 0);
+        writer.one("bulk", "later");
+        outbox.delivered(kafka, &["bulk"], WITHIN).assert_complete();
+        assert_eq!(walpost.terminate(WITHIN), 0);
+    }
+}
+
+#[test]
+fn memory_does_not_grow_with_the_table() {
+    let rows = if long() { 2_000 } else { 1_000 };
+    let database = Postgres::shared(MAIN).database();
+    let outbox = without_slot(&database);
+    let kafka = Kafka::shared();
+    kafka.create_topic(&outbox.topic("bulk"), 3, &[]);
+    outbox.writer().bulk(Bulk { transactions: 100, rows, aggregates: 17, padding: 1_000 });
+    let walpost = Walpost::start(&initial(&outbox, kafka, ""));
+    over(&outbox);
+    let peak = walpost.peak_rss_mib();
+    println!("{} rows: {peak} MiB", rows * 100);
+    assert!(peak < 64.0, "{peak} MiB");
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+/// The stream would send what the policy hides.
+#[test]
+fn row_security_that_hides_rows_is_refused_before_anything_is_made() {
+    for version in [14, 18] {
+        let database = Postgres::shared(version).database();
+        let outbox = without_slot(&database);
+        let session = database.session();
+        let role = format!("{}_stream", outbox.slot());
+        session.run(&format!(
+            "CREATE ROLE {role} LOGIN REPLICATION;
+             GRANT USAGE ON SCHEMA walpost TO {role};
+             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA walpost TO {role};
+             INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type) VALUES ('t', 'a', 'e'), ('t', 'b', 'e');
+             ALTER TABLE walpost.outbox ENABLE ROW LEVEL SECURITY;
+             CREATE POLICY half ON walpost.outbox USING (aggregate_id = 'a')"
+        ));
+        let url = database.url().replace("postgres@", &format!("{role}@"));
+        let kafka = Kafka::shared();
+        kafka.create_topic(&outbox.topic("t"), 1, &[]);
+        let configuration = initial(&outbox, kafka, &format!("database_url = '{url}'"));
+        let walpost = Walpost::start(&configuration);
+        assert_eq!(walpost.wait_exit(WITHIN), 1);
+        let named = format!("ALTER ROLE {role} BYPASSRLS");
+        assert!(walpost.log().contains(&named), "{}", walpost.log());
+        assert_eq!(slots(&session, &outbox), 0);
+        session.run(&named);
+        let walpost = Walpost::start(&configuration);
+        assert_eq!(kafka.read(&outbox.topic("t"), 2, WITHIN).len(), 2);
+        assert_eq!(walpost.terminate(WITHIN), 0);
+        session.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
+    }
+}
+
+#[test]
+fn without_a_table_that_remembers_it_no_snapshot_is_begun() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = without_slot(&database);
+    database.sql("DROP FUNCTION walpost.is_published; DROP TABLE walpost.progress");
+    let walpost = Walpost::start(&initial(&outbox, Kafka::shared(), ""));
+    assert_eq!(walpost.wait_exit(WITHIN), 1);
+    assert!(walpost.log().contains("needs table walpost.progress"), "{}", walpost.log());
+    assert_eq!(slots(&database.session(), &outbox), 0);
+}
+
+/// Rows of several tables, one of them partitioned, one filtered, one of foreign shape; and rows that make no record.
+#[test]
+fn partitions_filters_and_poison_are_as_in_the_stream() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = without_slot(&database);
+    let kafka = Kafka::shared();
+    let topics = ["plain", "days", "shard"].map(|name| outbox.topic(name));
+    topics.iter().for_each(|topic| kafka.create_topic(topic, 1, &[]));
+    let session = database.session();
+    session.run(
+        "CREATE TABLE days (id int, aggregateid text, aggregatetype text DEFAULT 'days', type text DEFAULT 'e',
+           payload text, day int, txid xid8 DEFAULT pg_current_xact_id(), PRIMARY KEY (id, day)) PARTITION BY RANGE (day);
+         CREATE TABLE days_0 PARTITION OF days FOR VALUES FROM (0) TO (10);
+         CREATE TABLE days_10 PARTITION OF days FOR VALUES FROM (10) TO (20);
+         CREATE TABLE shard (id int PRIMARY KEY, aggregateid text, aggregatetype text DEFAULT 'shard', type text,
+           payload text, at timestamptz, shard int);
+         CREATE TABLE shard_child () INHERITS (shard);
+         ALTER PUBLICATION walpost SET TABLE walpost.outbox, days, shard WHERE (shard = 1 OR id IS NULL);
+         ALTER TABLE shard REPLICA IDENTITY FULL;
+         ALTER PUBLICATION walpost SET (publish = 'insert', publish_via_partition_root = true)",
+    );
+    let rows = |from: u32| {
+        format!(
+            "INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type, payload, destination)
+               SELECT 'plain', 'k' || n % 2, 'e', to_jsonb(n), CASE WHEN n % 5 = 0 THEN 'no/topic' END
+               FROM generate_series({from}, {from} + 9) n;
+             INSERT INTO days (id, aggregateid, payload, day) SELECT n, 'k', 'p' || n, n % 20
+               FROM generate_series({from}, {from} + 29) n;
+             INSERT INTO shard (id, aggregateid, payload, at, shard)
+               SELECT n, 'k', 'p' || n, CASE WHEN n % 3 > 0 THEN timestamptz '2020-01-01' - n * interval '1 day' END, n % 2
+               FROM generate_series({from}, {from} + 19) n;
+             INSERT INTO shard_child (id, aggregateid, shard) VALUES ({from} + 100000, 'child', 1);"
+        )
+    };
+    session.run(&rows(100));
+    let own = outbox.topic("${aggregate_type}");
+    let configuration = initial(
+        &outbox,
+        kafka,
+        &format!(
+            "on_poison = 'dead_letter'\n[[outbox]]\ntable = 'walpost.outbox'\n\
+             [[outbox]]\ntable = 'days'\npreset = 'debezium'\n\
+             [[outbox]]\ntable = 'shard'\npreset = 'debezium'\norder_by = 'at'\nroute.topic = '{own}'\n"
+        ),
+    );
+    let walpost = Walpost::start(&configuration);
+    over(&outbox);
+    session.run(&rows(200));
+    let [plain, days, shard] = topics.each_ref().map(|topic| topic.as_str());
+    assert_eq!(kafka.read(plain, 16, WITHIN).len(), 16);
+    let values = |topic: &str, count: usize| -> Vec<String> {
+        let records = kafka.read(topic, count, WITHIN);
+        records.iter().map(|record| record.value_text().unwrap_or_default().to_owned()).collect()
+    };
+    // By primary key, there being no seq; then as committed.
+    assert_eq!(values(days, 60), (100..130).chain(200..230).map(|n| format!("p{n}")).collect::<Vec<_>>());
+    // By time, those without one last; the filter's rows only, and none of tables that inherit.
+    let old = (100..120).filter(|n| n % 2 == 1);
+    let (mut timed, untimed): (Vec<u32>, Vec<u32>) = old.partition(|n| n % 3 > 0);
+    timed.reverse();
+    let expected = timed.into_iter().chain(untimed).chain((200..220).filter(|n| n % 2 == 1));
+    assert_eq!(values(shard, 20), expected.map(|n| format!("p{n}")).collect::<Vec<_>>());
+    assert_eq!(letters(&outbox).len(), 4, "two of the table, two of the stream");
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+/// The same values before and after the slot's beginning, in a database whose settings print them otherwise.
+#[test]
+fn rows_from_the_table_and_from_the_log_are_the_same_bytes() {
+    let types = [
+        ("int[]", "'{1,NULL,-3}'"),
+        ("text[]", r#"'{{"a,b","c\"d"},{"e\\f",NULL},{"", "null"}}'::text[]"#),
+        ("mood[]", "'{sad,\"so so\"}'"),
+        ("small", "41"),
+        ("small[]", "'{1,2}'"),
+        ("pair", r#"ROW(1, E'x,"y"\n\\z')"#),
+        ("pair[]", "ARRAY[ROW(1, 'a b'), ROW(NULL, '')]::pair[]"),
+        ("bytea", r"'\x00ff5c0a27'"),
+        ("bytea[]", r"ARRAY['\x00'::bytea, '\xff'::bytea]"),
+        ("uuid", "'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'"),
+        ("int4range", "'[1,5)'"),
+        ("tstzrange", "'[2024-03-31 01:30:00+01,infinity)'"),
+        ("int4multirange", "'{[1,3),[7,9)}'"),
+        ("float8", "0.1::float8 + 0.2::float8"),
+        ("float4", "'1e-30'"),
+        ("numeric", "12345678901234567890.123456789000"),
+        ("json", r#"E'{ "a" : 1,\n\t"b":"\\\\u00e9" }'"#),
+        ("jsonb", r#"'{"z":[1.0, "ü\t"], "a":null}'"#),
+        ("interval", "'1 year 2 mons -3 days 04:05:06.7'"),
+        ("timestamptz", "'2024-07-01 12:00:00.123456+02'"),
+        ("date", "'0044-03-15 BC'"),
+        ("box[]", "'{(1,1),(0,0);(3,3),(2,2)}'"),
+        ("money", "12.34"),
+        ("bit varying", "B'10110'"),
+        ("inet", "'10.1.2.3/8'"),
+        ("tsvector", "'a fat cat''s \\\\ mat'::tsvector"),
+        ("xml", "'<a>\n<b/></a>'"),
+        ("text", r"E'tab\t new\n cr\r back\\slash \\N \\. \b\f\v é 漢字 😀 \u0085 ''quote'' \u2028'"),
+        ("text", "''"),
+        ("text", r"E'\\N'"),
+        ("text", "NULL"),
+        ("char(5)", "'ab'"),
+        ("name", "'n'"),
+        ("xid8", "'18446744073709551615'"),
+        ("pg_lsn", "'16/B374D848'"),
+    ];
+    for version in [14, 18] {
+        let database = Postgres::shared(version).database();
+        let outbox = without_slot(&database);
+        let name = &database.name;
+        for (setting, value) in [
+            ("datestyle", "SQL, DMY"),
+            ("intervalstyle", "iso_8601"),
+            ("bytea_output", "escape"),
+            ("extra_float_digits", "0"),
+            ("timezone", "Asia/Tokyo"),
+        ] {
+            database.sql(&format!("ALTER DATABASE {name} SET {setting} = '{value}'"));
+        }
+        let session = database.session();
+        session.run(
+            "CREATE TYPE mood AS ENUM ('sad', 'so so'); CREATE DOMAIN small AS int CHECK (VALUE < 100);
+             CREATE TYPE pair AS (n int, t text)",
+        );
+        let kafka = Kafka::shared();
+        kafka.create_topic(&outbox.topic("twin"), 1, &[]);
+        let mut outboxes = String::new();
+        let mut insert = String::new();
+        for (n, (kind, value)) in types.iter().enumerate() {
+            // As the value, as the key, and as a header.
+            session.run(&format!(
+                "CREATE TABLE walpost.twin_{n} (id serial PRIMARY KEY, aggregate_type text DEFAULT 'twin', aggregate_id {kind},
+                   event_type {kind}, payload {kind}, gone int, txid xid8 DEFAULT pg_current_xact_id());
+                 ALTER TABLE walpost.twin_{n} DROP COLUMN gone;
+                 ALTER PUBLICATION walpost ADD TABLE walpost.twin_{n}"
+            ));
+            outboxes += &format!("[[outbox]]\ntable = 'walpost.twin_{n}'\n");
+            insert += &format!(
+                "INSERT INTO walpost.twin_{n} (aggregate_id, event_type, payload) VALUES ({value}, {value}, {value});"
+            );
+        }
+        session.run(&insert);
+        let walpost = Walpost::start(&initial(&outbox, kafka, &outboxes));
+        over(&outbox);
+        session.run(&insert);
+        let records = kafka.read(&outbox.topic("twin"), 2 * types.len(), WITHIN);
+        assert_eq!(walpost.terminate(WITHIN), 0);
+        for (n, (kind, value)) in types.iter().enumerate() {
+            let (old, new) = (&records[n], &records[types.len() + n]);
+            assert_eq!((&old.key, &old.value), (&new.key, &new.value), "{version}: {kind} {value}");
+            let header = |record: &Record, name| record.header(name).map(str::to_owned);
+            assert_eq!(header(old, "event_type"), header(new, "event_type"), "{version}: {kind} {value}");
+            let names = |record: &Record| record.headers.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+            assert_eq!(names(old), names(new));
+            assert_ne!(header(old, "position"), header(new, "position"));
+        }
+    }
+}
