@@ -1,6 +1,6 @@
--- Keeps txid true: whatever writes a row, be it a copy from another server, a restored dump or logical replication, txid is
--- the transaction that wrote it here. The proof of publication (progress.sql) rests on that. An insert that leaves txid to
--- its default pays for one comparison.
+-- Keeps txid true: whatever inserts a row, be it a copy from another server, a restored dump or logical replication, txid is
+-- the transaction that inserted it here, and no update makes another of it than its own. The proof of publication
+-- (progress.sql) rests on that. An insert that leaves txid to its default pays for one comparison.
 --
 -- Run it after outbox.sql or outbox_partitioned.sql, as often as you like: what exists is left as it is. Where it finds no
 -- trigger it waits two seconds at most for the outbox to be free for one.
@@ -10,12 +10,16 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $walpost$
 begin
-    new.txid := pg_current_xact_id();
+    if tg_op = 'INSERT' then
+        new.txid := pg_current_xact_id();
+    else
+        new.txid := old.txid;
+    end if;
     return new;
 end
 $walpost$;
 
-comment on function walpost.keep_txid() is 'Trigger of the outbox: txid is the transaction that wrote the row';
+comment on function walpost.keep_txid() is 'Trigger of the outbox: txid is the transaction that inserted the row';
 
 do $walpost$
 begin

@@ -11,11 +11,13 @@ use serde::Serialize;
 
 use crate::{
     pipeline::{Lsn, PgTime, Ticket},
-    postgres::bookmark::Bookmark,
+    postgres::{bookmark::Bookmark, unproven::Unproven},
 };
 
 /// An older sample of the server says nothing of now.
 const SAMPLE_AGE_MAX: Duration = Duration::from_secs(30);
+/// What is not proven is asked for every thirty seconds.
+const UNPROVEN_AGE_MAX: Duration = Duration::from_secs(90);
 /// Most names that a [`Totals`] tells apart.
 const NAMES_MAX: usize = 200;
 
@@ -46,6 +48,8 @@ pub struct Now {
     turned: SystemTime,
     /// What was committed by then is proven published, but for what is older than the slot; none: nothing is.
     pub published_at: Option<SystemTime>,
+    /// What was not proven published when it was last asked, and when that was.
+    pub unproven: Option<(Unproven, SystemTime)>,
     /// Commit time of the oldest transaction that is not confirmed, as far as it was received.
     pub oldest_unconfirmed: Option<PgTime>,
     /// Events decoded, by table.
@@ -127,6 +131,7 @@ impl Status {
             oldest: None,
             turned: SystemTime::now(),
             published_at: None,
+            unproven: None,
             oldest_unconfirmed: None,
             events: BTreeMap::new(),
             delivered: Totals::default(),
@@ -158,6 +163,7 @@ impl Status {
             now.in_flight_bytes = 0;
             now.oldest = None;
             now.published_at = None;
+            now.unproven = None;
             now.oldest_unconfirmed = None;
             now.unpublished = None;
             now.server = None;
@@ -213,6 +219,11 @@ impl Now {
     /// Bytes of log between the confirmed position and the server's end, as of the last sample.
     pub fn lag_bytes(&self, at: SystemTime) -> Option<u64> {
         Some(self.fresh_server(at)?.wal.bytes_since(self.confirmed?))
+    }
+
+    /// What is not proven published, unless that was asked too long ago.
+    pub fn fresh_unproven(&self, at: SystemTime) -> Option<&Unproven> {
+        self.unproven.as_ref().filter(|(_, asked)| age(*asked, at) <= UNPROVEN_AGE_MAX).map(|(unproven, _)| unproven)
     }
 
     /// The last sample of the server, unless it is stale.

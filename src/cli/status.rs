@@ -13,6 +13,7 @@ use tokio::{
     net::TcpStream,
     time::timeout,
 };
+use tokio_postgres::Client;
 
 use super::{Exit, bookmark, output, printable::printable};
 use crate::{
@@ -20,15 +21,20 @@ use crate::{
     config::{Config, Flags, Needs},
     postgres::{
         bookmark::Bookmark,
+        progress::{self, Progress},
         quote,
         server::Server,
         slot::{Holder, Slot},
         sql,
+        unproven::Unproven,
     },
+    setup::names,
 };
 
 /// How long a walpost on this machine may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the server may look for what is not proven.
+const UNPROVEN_LIMIT: Duration = Duration::from_secs(5);
 /// Its answer is a few hundred bytes; another server's may be anything.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
@@ -54,6 +60,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
             quote::ident(&server.database)
         );
     };
+    let proof = Proof::read(&client, &config).await?;
     let bookmarks = Bookmark::all(&client, server.major(), &config.slot).await?;
     // With nobody on the slot, what streams is on another server with a slot of the same name.
     let running = match config.http_listen {
@@ -63,11 +70,62 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
         None => None,
     };
     if args.json {
-        output::print(format_args!("{}\n", as_json(&slot, &bookmarks, running.as_ref())))?;
+        output::print(format_args!("{}\n", as_json(&slot, &proof, &bookmarks, running.as_ref())))?;
     } else {
-        output::print(format_args!("{}\n", as_table(&slot, &bookmarks, running.as_ref()).trim_fmt()))?;
+        output::print(format_args!("{}\n", as_table(&slot, &proof, &bookmarks, running.as_ref()).trim_fmt()))?;
     }
     Ok(Exit::Done)
+}
+
+/// What is proven published.
+struct Proof {
+    /// None: nothing is known of the slot, or this role may not look.
+    progress: Option<Progress>,
+    /// The server whose transactions the row is of is this one.
+    is_ours: bool,
+    unproven: Option<Unproven>,
+}
+
+impl Proof {
+    async fn read(client: &Client, config: &Config) -> anyhow::Result<Proof> {
+        let home = names::home(config);
+        let progress = match progress::Access::read(client, home).await? {
+            Some(access) if access.select => Progress::read(client, home, &config.slot).await?,
+            Some(_) | None => None,
+        };
+        let system = progress::system_identifier(client).await?;
+        let is_ours = progress.as_ref().is_some_and(|progress| progress.system_identifier == system);
+        let unproven = match is_ours {
+            true => Unproven::read(client, home, &config.slot, &config.outboxes, UNPROVEN_LIMIT).await?,
+            false => None,
+        };
+        Ok(Proof { progress, is_ours, unproven })
+    }
+
+    fn published_at(&self) -> Option<jiff::Timestamp> {
+        let at = self.progress.as_ref().filter(|_| self.is_ours)?.published_at?;
+        jiff::Timestamp::try_from(at).ok()
+    }
+
+    fn published(&self) -> String {
+        match (&self.progress, self.published_at()) {
+            (None, _) => "not known (walpost setup makes the table that says)".to_owned(),
+            (Some(_), _) if !self.is_ours => "not known: the proof is of another server (walpost setup)".to_owned(),
+            (Some(_), None) => "nothing is proven yet".to_owned(),
+            (Some(_), Some(at)) => format!("all that was committed by {at:.3}"),
+        }
+    }
+}
+
+fn not_proven(unproven: &Unproven) -> String {
+    let age = |age: Option<Duration>| age.map_or("unknown".to_owned(), |age| format!("{:.1} s", age.as_secs_f64()));
+    let Unproven { rows, oldest, p95, older } = *unproven;
+    let ages = match rows {
+        0 => String::new(),
+        _ => format!(", the oldest {} old, 95% below {}", age(oldest), age(p95)),
+    };
+    let older = if older == 0 { String::new() } else { format!("; {older} older than the slot, and not sent") };
+    format!("{rows} rows{ages}{older}")
 }
 
 /// What a running walpost says of itself.
@@ -125,7 +183,7 @@ fn running(answer: &[u8], slot: &str) -> Option<Running> {
     })
 }
 
-fn as_json(slot: &Slot, bookmarks: &[Bookmark], running: Option<&Running>) -> Value {
+fn as_json(slot: &Slot, proof: &Proof, bookmarks: &[Bookmark], running: Option<&Running>) -> Value {
     let holder = slot.holder.as_ref();
     json!({
         "slot": slot.name,
@@ -139,6 +197,8 @@ fn as_json(slot: &Slot, bookmarks: &[Bookmark], running: Option<&Running>) -> Va
         "restart_lsn": slot.restart_lsn.map(|lsn| lsn.to_string()),
         "lag_bytes": slot.lag_bytes,
         "lag_seconds": running.and_then(|running| running.lag_seconds),
+        "published_at": proof.published_at().map(|at| format!("{at:.3}")),
+        "unproven": proof.unproven,
         "retained_bytes": slot.retained_bytes,
         "safe_bytes": slot.safe_bytes,
         "wal_status": slot.wal_status,
@@ -150,7 +210,7 @@ fn as_json(slot: &Slot, bookmarks: &[Bookmark], running: Option<&Running>) -> Va
     })
 }
 
-fn as_table(slot: &Slot, bookmarks: &[Bookmark], running: Option<&Running>) -> Table {
+fn as_table(slot: &Slot, proof: &Proof, bookmarks: &[Bookmark], running: Option<&Running>) -> Table {
     let unknown = || "unknown".to_owned();
     let bytes = |bytes: Option<i64>| bytes.map_or_else(unknown, check::size);
     let mut table = Table::new();
@@ -168,6 +228,10 @@ fn as_table(slot: &Slot, bookmarks: &[Bookmark], running: Option<&Running>) -> T
     }
     row("confirmed", slot.confirmed.map_or_else(unknown, |lsn| lsn.to_string()));
     row("lag", format!("{}, {}", bytes(slot.lag_bytes), lag_seconds(running)));
+    row("published", proof.published());
+    if let Some(unproven) = &proof.unproven {
+        row("not proven", not_proven(unproven));
+    }
     row(
         "kept log",
         format!(

@@ -12,7 +12,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::status::{Now, State, Status, age};
+use crate::status::{Now, State, Status, age, unix_us};
 
 /// How the text is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +131,15 @@ impl Page<'_> {
         self.gauge("walpost_parked_events", "Events that are parked", parked.map(|(events, _)| events))?;
         let help = "Aggregates whose events are parked until they are replayed or discarded";
         self.gauge("walpost_parked_aggregates", help, parked.map(|(_, aggregates)| aggregates))?;
+        let published = now.published_at.map(|published| unix_us(published) as f64 / 1e6);
+        let help = "What was committed by this time is proven published, in seconds since 1970";
+        self.gauge("walpost_published_timestamp_seconds", help, published)?;
+        let unproven = now.fresh_unproven(at);
+        let help = "Age of the oldest row of the outboxes that is not proven published, as of the last half minute";
+        let oldest = unproven.map(|unproven| unproven.oldest.unwrap_or_default().as_secs_f64());
+        self.gauge("walpost_oldest_unpublished_seconds", help, oldest)?;
+        let help = "Rows of the outboxes that are not proven published, as of the last half minute";
+        self.gauge("walpost_unpublished_rows", help, unproven.map(|unproven| unproven.rows))?;
         let fresh = now.fresh_server(at);
         let help = "Log that the slot keeps on the server";
         self.gauge("walpost_slot_retained_bytes", help, fresh.map(|sample| sample.retained_bytes))?;
@@ -168,12 +177,13 @@ impl Page<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::{collections::BTreeMap, time::Duration};
 
     use super::*;
     use crate::{
         http::tests::{at, streaming},
         pipeline::PgTime,
+        postgres::unproven::Unproven,
     };
 
     fn page(now: &Now, seconds: u64, form: Form) -> String {
@@ -199,6 +209,9 @@ mod tests {
         now.in_flight_bytes = 300;
         now.reconnects = 4;
         now.server.as_mut().unwrap().safe_bytes = Some(9_000);
+        now.published_at = Some(at(95));
+        let (oldest, p95) = (Some(Duration::from_millis(7_500)), Some(Duration::from_secs(6)));
+        now.unproven = Some((Unproven { rows: 4, oldest, p95, older: 2 }, at(100)));
         let samples = samples(&now, 103);
         let version = env!("CARGO_PKG_VERSION");
         for (name, value) in [
@@ -219,6 +232,9 @@ mod tests {
             ("walpost_in_flight_bytes", 300.0),
             ("walpost_slot_retained_bytes", 4_096.0),
             ("walpost_slot_safe_bytes", 9_000.0),
+            ("walpost_published_timestamp_seconds", 95.0),
+            ("walpost_oldest_unpublished_seconds", 7.5),
+            ("walpost_unpublished_rows", 4.0),
             ("walpost_server_sample_age_seconds", 3.0),
             ("walpost_commit_to_delivery_seconds_count", 1.0),
             ("walpost_commit_to_delivery_seconds_bucket{le=\"0.025\"}", 1.0),

@@ -12,7 +12,7 @@ use super::{
     health::{self, Verdict},
 };
 use crate::{
-    postgres::bookmark::Bookmark,
+    postgres::{bookmark::Bookmark, unproven::Unproven},
     status::{Now, Reading, State, Totals, age},
 };
 
@@ -30,6 +30,9 @@ pub(super) struct Report<'a> {
     confirmed_lsn: Option<String>,
     lag_bytes: Option<u64>,
     lag_seconds: Option<f64>,
+    /// RFC 3339: what was committed by then is proven published.
+    published_at: Option<String>,
+    unproven: Option<&'a Unproven>,
     in_flight: InFlight,
     events: &'a BTreeMap<String, u64>,
     delivered: &'a Totals,
@@ -93,7 +96,7 @@ impl<'a> Report<'a> {
             version: env!("CARGO_PKG_VERSION"),
             state: now.state,
             reason: now.reason.as_deref(),
-            since: jiff::Timestamp::try_from(now.since).ok().map(|since| format!("{since:.3}")),
+            since: rfc3339(now.since),
             ready: health::ready(now, at),
             database: &facts.database,
             slot: &facts.slot,
@@ -101,6 +104,8 @@ impl<'a> Report<'a> {
             confirmed_lsn: now.confirmed.filter(|_| now.is_attached()).map(|lsn| lsn.to_string()),
             lag_bytes: now.lag_bytes(at),
             lag_seconds: now.lag_seconds(at),
+            published_at: now.published_at.and_then(rfc3339),
+            unproven: now.fresh_unproven(at),
             in_flight: InFlight {
                 records: now.in_flight_records,
                 bytes: now.in_flight_bytes,
@@ -124,6 +129,11 @@ impl<'a> Report<'a> {
     }
 }
 
+/// To the millisecond.
+fn rfc3339(at: SystemTime) -> Option<String> {
+    jiff::Timestamp::try_from(at).ok().map(|at| format!("{at:.3}"))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -145,6 +155,9 @@ mod tests {
         now.events.insert("walpost.outbox".to_owned(), 3);
         now.dead_letters.insert("too_large", 1);
         now.parked = Some((3, 2));
+        now.published_at = Some(at(95));
+        let (oldest, p95) = (Some(Duration::from_millis(7_500)), Some(Duration::from_secs(6)));
+        now.unproven = Some((Unproven { rows: 4, oldest, p95, older: 2 }, at(100)));
         assert_eq!(
             report(&now, 103),
             json!({
@@ -159,6 +172,8 @@ mod tests {
                 "confirmed_lsn": "0/3E8",
                 "lag_bytes": 500,
                 "lag_seconds": 0.0,
+                "published_at": "1970-01-01T00:01:35.000Z",
+                "unproven": {"rows": 4, "oldest_seconds": 7.5, "p95_seconds": 6.0, "older_rows": 2},
                 "in_flight": {"records": 0, "bytes": 0, "waiting_seconds": null},
                 "events": {"walpost.outbox": 3},
                 "delivered": {"orders": 2},

@@ -28,6 +28,7 @@ mod startup;
 pub mod stream;
 pub mod table;
 pub mod tls;
+pub mod unproven;
 mod wire;
 
 pub use error::{Error, ErrorKind};

@@ -715,7 +715,11 @@ impl Session<'_> {
         if let Some(gap) = &unpublished {
             tracing::error!("{gap}");
         }
+        self.proof.iter_mut().for_each(|proof| proof.stands_still = unpublished.is_some());
         self.status.now().unpublished = unpublished;
+        if let Some(unproven) = sample.unproven {
+            self.status.now().unproven = Some((unproven, SystemTime::now()));
+        }
         self.status.now().server = Some(ServerSample {
             taken: SystemTime::now(),
             wal: sample.wal,

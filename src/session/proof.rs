@@ -19,6 +19,7 @@ use std::{
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
+use super::sampler::is_shutdown;
 use crate::{
     chain::Chain,
     config::Config,
@@ -73,6 +74,8 @@ pub(super) struct Proof {
     uncovered: Uncovered,
     /// What was committed by then is published.
     published_at: Option<SystemTime>,
+    /// The publication lacks an outbox: what is inserted there is not in the log, and must not count as published.
+    pub(super) stands_still: bool,
     task: Option<JoinHandle<Ticked>>,
     trouble: bool,
 }
@@ -123,6 +126,7 @@ impl Proof {
             // Of what an earlier session streamed nothing is known.
             uncovered: Uncovered { xids: Vec::new(), more: true },
             published_at: known.and_then(|known| known.published_at),
+            stands_still: false,
             task: None,
             trouble: false,
         })
@@ -173,6 +177,9 @@ impl Proof {
             return;
         }
         (self.last, self.due) = (now, now + self.interval);
+        if self.stands_still {
+            return;
+        }
         let proven = self.waits.is_some_and(|(lsn, _)| lsn <= confirmed);
         let covers = (proven || self.waits.is_none()) && !self.uncovered.is_empty();
         if proven || behind || covers {
@@ -204,7 +211,7 @@ impl Proof {
             }
             Err(error @ Error::Superseded { .. }) => Err(error),
             Err(error) => {
-                if !replace(&mut self.trouble, true) {
+                if !is_shutdown(&error) && !replace(&mut self.trouble, true) {
                     tracing::warn!("the proof of publication cannot be written, and stands still: {}", Chain(&error));
                 }
                 self.uncovered.add(tick.uncovered);

@@ -5,9 +5,10 @@
 //! learn of one: a walsender lives until the log is drained, while new connections are refused from the first moment
 //! (`57P03`). A server that has our walsender and refuses new connections is going down, not coming up.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::{sync::mpsc, task::JoinHandle};
+use tokio_postgres::Client;
 
 use crate::{
     config::Config,
@@ -21,7 +22,9 @@ use crate::{
         conninfo::ConnInfo,
         quote::{ident, qualified},
         sql,
+        unproven::Unproven,
     },
+    setup::names,
 };
 
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -30,6 +33,12 @@ const INTERVAL: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_millis(500);
 /// A look that takes longer is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the question may take what is not proven, and how long at least until it is asked again: it reads whole tables.
+const UNPROVEN_LIMIT: Duration = Duration::from_secs(1);
+const UNPROVEN_INTERVAL: Duration = Duration::from_secs(30);
+/// Where it took too long, it is asked ever more seldom.
+const UNPROVEN_INTERVAL_MAX: Duration = Duration::from_secs(600);
 
 /// What the server said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +53,8 @@ pub(super) struct Sample {
     pub(super) sync_state: Option<String>,
     /// The slot's bookmarks, the oldest position first.
     pub(super) bookmarks: Vec<Bookmark>,
+    /// What is not proven published; none: it was not asked this time, or there is no answer.
+    pub(super) unproven: Option<Unproven>,
     /// The outboxes that the publication has.
     pub(super) published: Vec<TableName>,
     /// Partitioned outboxes whose rows the publication would give the names of their partitions.
@@ -84,11 +95,14 @@ impl Sampler {
     /// Looks at `server`, which streams to us: another host of the connection string knows nothing of it.
     pub(super) fn start(config: &Config, server: ConnInfo) -> Sampler {
         let (sender, samples) = mpsc::channel(1);
-        let look = Look {
+        let mut look = Look {
             server,
             slot: config.slot.clone(),
             publication: config.publication.clone(),
-            outboxes: config.outboxes.iter().map(|outbox| outbox.name.clone()).collect(),
+            home: names::home(config).to_owned(),
+            outboxes: config.outboxes.clone(),
+            unproven_due: Instant::now(),
+            unproven_interval: UNPROVEN_INTERVAL,
         };
         let task = tokio::spawn(async move {
             let mut pause = SOON;
@@ -124,20 +138,42 @@ struct Look {
     server: ConnInfo,
     slot: String,
     publication: String,
-    outboxes: Vec<TableName>,
+    home: String,
+    outboxes: Vec<Outbox>,
+    unproven_due: Instant,
+    unproven_interval: Duration,
 }
 
 impl Look {
-    async fn take(&self) -> Result<Sample, postgres::Error> {
+    async fn take(&mut self) -> Result<Sample, postgres::Error> {
         match tokio::time::timeout(PATIENCE, self.query()).await {
             Ok(sample) => sample,
             Err(_) => Err(postgres::Error::Closed),
         }
     }
 
-    async fn query(&self) -> Result<Sample, postgres::Error> {
+    /// Asked now and then.
+    async fn unproven(&mut self, client: &Client) -> Option<Unproven> {
+        let now = Instant::now();
+        if now < self.unproven_due {
+            return None;
+        }
+        let answer = Unproven::read(client, &self.home, &self.slot, &self.outboxes, UNPROVEN_LIMIT).await;
+        let unproven = answer.unwrap_or_else(|error| {
+            tracing::debug!(%error, "what is not proven published is not known");
+            None
+        });
+        self.unproven_interval = match unproven {
+            Some(_) => UNPROVEN_INTERVAL,
+            None => (self.unproven_interval * 2).min(UNPROVEN_INTERVAL_MAX),
+        };
+        self.unproven_due = now + self.unproven_interval;
+        unproven
+    }
+
+    async fn query(&mut self) -> Result<Sample, postgres::Error> {
         let client = sql::connect(&self.server).await?;
-        let tables: Vec<&str> = self.outboxes.iter().map(|outbox| outbox.table.as_str()).collect();
+        let tables: Vec<&str> = self.outboxes.iter().map(|outbox| outbox.name.table.as_str()).collect();
         let row = client
             .query_one(
                 "WITH published AS ( \
@@ -177,6 +213,7 @@ impl Look {
             safe_bytes: row.get::<_, Option<i64>>(3).map(|bytes| u64::try_from(bytes).unwrap_or(0)),
             sync_state: row.get(4),
             bookmarks: Bookmark::all(&client, (client.server_version() / 10_000) as i32, &self.slot).await?,
+            unproven: self.unproven(&client).await,
             published: tables(5, 6),
             by_partition: tables(7, 8),
         })

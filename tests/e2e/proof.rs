@@ -18,7 +18,7 @@ use crate::support::{
     proxy::Proxy,
     records::{Isolation, Reader},
     session::Session,
-    walpost::Walpost,
+    walpost::{Walpost, walpost},
 };
 
 const WITHIN: Duration = Duration::from_secs(60);
@@ -214,6 +214,67 @@ fn a_database_in_which_nothing_happens_is_not_written_to() {
         });
         assert!(walpost.is_running(), "round {round}");
     }
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+#[test]
+fn status_and_the_view_say_what_has_become_of_each_event() {
+    for version in if long() { &VERSIONS[..] } else { &[14, 18] } {
+        let server = Postgres::start(*version, &[]);
+        let database = server.database();
+        let outbox = Outbox::set_up(&database);
+        let kafka = Kafka::shared();
+        let topic = outbox.topic("t");
+        kafka.create_topic(&topic, 1, &[("max.message.bytes", "100000")]);
+        let status = || -> serde_json::Value {
+            let found = walpost(&["status", "--database-url", &database.url(), "--slot", outbox.slot(), "--json"]);
+            serde_json::from_str(&found.stdout).unwrap_or_else(|_| panic!("{found:?}"))
+        };
+        let session = database.session();
+        let states =
+            || session.rows("select event_type || ' ' || slot || ' ' || state from walpost.event_state order by seq");
+        let state = |event: &str, state: &str| vec![Some(format!("{event} {} {state}", outbox.slot()))];
+        insert(&outbox, "t", "k", "'1'");
+        insert(&outbox, "t", "dead", "to_jsonb(repeat('x', 200000))");
+        assert_eq!(states(), [state("e", "PENDING"), state("e", "PENDING")]);
+        let (before, unproven) = (status(), &status()["unproven"]);
+        assert_eq!((&before["published_at"], &unproven["rows"]), (&serde_json::Value::Null, &2.into()));
+        assert!(unproven["oldest_seconds"].as_f64() >= unproven["p95_seconds"].as_f64());
+
+        let walpost = Walpost::start(&outbox.configuration(kafka, "progress_interval = '100ms'"));
+        eventually(WITHIN, "both are settled", || {
+            (states() == [state("e", "PUBLISHED"), state("e", "DEAD_LETTER")]).then_some(())
+        });
+        let after = status();
+        assert_eq!(after["unproven"]["rows"], 0);
+        assert!(after["published_at"].is_string(), "{after}");
+        eventually(WITHIN, "it is a metric too", || walpost.metric("walpost_published_timestamp_seconds"));
+        assert!(walpost.metric("walpost_oldest_unpublished_seconds").is_some());
+        assert_eq!(walpost.terminate(WITHIN), 0);
+        let restored = "update walpost.progress set system_identifier = '1'";
+        session.run(restored);
+        assert_eq!(states()[0], state("e", "PENDING"), "the proof is another server's");
+    }
+}
+
+#[test]
+fn the_proof_stands_still_while_the_publication_lacks_the_outbox() {
+    let server = Postgres::start(MAIN, &[]);
+    let database = server.database();
+    let outbox = Outbox::set_up(&database);
+    Kafka::shared().create_topic(&outbox.topic("t"), 1, &[]);
+    let configuration = outbox.configuration(Kafka::shared(), "progress_interval = '100ms'");
+    let session = database.session();
+    session.run("alter publication walpost drop table walpost.outbox");
+    insert(&outbox, "t", "k", "'1'");
+    let walpost = Walpost::start(&configuration);
+    walpost.streams(&outbox, WITHIN);
+    outbox.drained(WITHIN);
+    // It would come after a tick.
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(session.value("select published::text from walpost.progress"), None);
+    session.run("alter publication walpost add table walpost.outbox");
+    eventually(WITHIN, "the proof goes on", || session.value("select published::text from walpost.progress"));
     assert_eq!(walpost.terminate(WITHIN), 0);
 }
 
