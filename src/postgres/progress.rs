@@ -314,9 +314,11 @@ impl Hold {
         self.update(client, assignments, &[&visible, &at.to_string()]).await
     }
 
-    /// The reading that was asked for is given up before its slot was made.
+    /// The reading that was asked for is given up before its slot was made; there is another one by now. What was there before
+    /// that is not known to be published.
     pub async fn forget_reading(&self, client: &Client) -> Result<(), Error> {
-        self.update(client, "reading = null, reading_since = null", &[]).await
+        let assignments = "reading = null, reading_since = null, started = coalesce(started, pg_current_snapshot())";
+        self.update(client, assignments, &[]).await
     }
 
     /// Kafka has acknowledged all rows up to this one. `key` is JSON.

@@ -288,6 +288,10 @@ fn status_tells_bytes_from_the_server_and_seconds_from_walpost() {
     assert_eq!((asleep["active"].as_bool(), asleep["lag_seconds"].as_f64()), (Some(false), None));
     assert!(asleep["lag_bytes"].as_i64().is_some_and(|bytes| (0..1 << 30).contains(&bytes)), "{asleep}");
 
+    // What a slot that nobody reads costs, and since when.
+    assert_eq!(asleep["wal_status"].as_str(), Some("reserved"));
+    assert!(asleep["retained_bytes"].as_i64().is_some_and(|bytes| bytes >= 0) && asleep["inactive_since"].is_string());
+
     let running = Walpost::start(&configuration);
     let walsender = running.streams(&outbox, WITHIN);
     outbox.writer().one("order", "o-1");

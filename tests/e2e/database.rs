@@ -22,10 +22,10 @@ const WITHIN: Duration = Duration::from_secs(120);
 fn restarts_and_crashes_under_load_lose_nothing() {
     let server = Postgres::start(MAIN, &[]);
     let database = server.database();
-    let outbox = Outbox::create(&database);
+    let outbox = Outbox::set_up(&database);
     let kafka = Kafka::shared();
     kafka.create_topic(&outbox.topic("bulk"), 3, &[]);
-    let walpost = Walpost::start(&outbox.configuration(kafka, ""));
+    let walpost = Walpost::start(&outbox.configuration(kafka, "progress_interval = '100ms'"));
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         for writer in 0..2 {
@@ -62,6 +62,9 @@ fn restarts_and_crashes_under_load_lose_nothing() {
     println!("restarts and crashes: {report}");
     report.assert_complete();
     outbox.drained(WITHIN);
+    let session = database.session();
+    let unproven = "select o.id from walpost.outbox o, walpost.progress p where not walpost.is_published(o.txid, p)";
+    eventually(WITHIN, "all is proven", || session.rows(unproven).is_empty().then_some(()));
     assert_eq!(walpost.terminate(WITHIN), 0);
 }
 
@@ -86,16 +89,18 @@ fn shut_down(version: u16, mode: Mode, blocked: bool) {
     let case = format!("{version}, {mode:?}, Kafka blocked: {blocked}");
     let server = Postgres::start(version, &[]);
     let database = server.database();
-    let outbox = Outbox::create(&database);
+    let outbox = Outbox::set_up(&database);
     let kafka = Kafka::shared();
     let topic = outbox.topic("bulk");
     kafka.create_blockable_topic(&topic, 1);
     if blocked {
         kafka.block(&topic);
     }
-    let walpost = Walpost::start(&outbox.configuration(kafka, &format!("shutdown_grace = '{}s'", GRACE.as_secs())));
+    // The proof's connections are many and short: none may hold the shutdown up.
+    let more = format!("shutdown_grace = '{}s'\nprogress_interval = '100ms'", GRACE.as_secs());
+    let walpost = Walpost::start(&outbox.configuration(kafka, &more));
     walpost.streams(&outbox, WITHIN);
-    let before = outbox.confirmed();
+    let before: u64 = database.session().get("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint");
     // The writer's session would hold up a smart shutdown.
     outbox.writer().bulk(Bulk { transactions: 2_000, rows: 2, aggregates: 7, padding: 100 });
     // It asks the server every five seconds, and learns of the shutdown then.
@@ -103,7 +108,7 @@ fn shut_down(version: u16, mode: Mode, blocked: bool) {
     println!("{case}: stopped in {took:?}");
     server.start_again();
     if blocked {
-        assert_eq!(outbox.confirmed(), before, "{case}");
+        assert!(outbox.confirmed() <= before, "{case}");
         kafka.unblock(&topic);
     }
     let report = outbox.delivered(kafka, &["bulk"], WITHIN);

@@ -49,7 +49,8 @@ impl<'a> Outbox<'a> {
 
     /// The same by `walpost setup`, with all that it makes. Roles belong to the whole server: let it be a private one.
     pub fn set_up(database: &'a Database<'a>) -> Outbox<'a> {
-        let done = walpost(&["setup", "--database-url", &database.url(), "--slot", &database.name]);
+        let done =
+            walpost(&["setup", "--snapshot", "never", "--database-url", &database.url(), "--slot", &database.name]);
         assert_eq!(done.code, 0, "{done:?}");
         Outbox { database, committed: Mutex::new(Vec::new()), writers: AtomicU32::new(0) }
     }
