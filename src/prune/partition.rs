@@ -325,7 +325,8 @@ async fn drop_table(link: &Link, site: &Site, partition: &Partition) -> Result<O
         }
         rows = count.parse().expect("the server counts");
     }
-    execute(link, &format!("drop table {}; commit", partition.name)).await?;
+    execute(link, &format!("drop table {}", partition.name)).await?;
+    execute(link, "commit").await?;
     Ok(Some(rows))
 }
 

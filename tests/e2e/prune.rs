@@ -1,8 +1,12 @@
 //! What is published and old goes, and nothing else does.
 
 use crate::support::{
+    eventually,
+    outbox::Outbox,
     postgres::{Database, MAIN, Postgres, VERSIONS},
     proof::{ids_left, prove, prune, prune_as, pruned, with_progress},
+    streamed::WITHIN,
+    walpost::Walpost,
 };
 
 /// Inserts an event that occurred so many days ago; gives its id.
@@ -202,4 +206,223 @@ fn a_row_that_somebody_holds_locked_is_passed_over_and_told() {
     assert!(finished.stdout.contains("kept 1 row locked by others: prune again"), "{finished:?}");
     session.run("ROLLBACK");
     assert_eq!(pruned(&database, &[])["deleted"], 1);
+}
+
+/// An outbox partitioned by day, as setup makes it, with partitions of ten and nine days ago. The first slot of its database
+/// was made before.
+fn by_day<'a>(database: &'a Database<'a>) -> Outbox<'a> {
+    let outbox = with_progress(database);
+    database.sql("DROP TABLE walpost.outbox");
+    database.sql(include_str!("../../sql/outbox_partitioned.sql"));
+    database.sql(include_str!("../../sql/enqueue_partitioned.sql"));
+    database.sql(
+        "ALTER PUBLICATION walpost ADD TABLE walpost.outbox;
+         ALTER PUBLICATION walpost SET (publish_via_partition_root = true);
+         SELECT walpost.make_partitions((now() at time zone 'UTC')::date - 10, 2)",
+    );
+    outbox
+}
+
+/// The partition of so many days ago.
+fn day(database: &Database<'_>, days: u32) -> String {
+    let date: String =
+        database.session().get(&format!("SELECT to_char(now() at time zone 'UTC' - interval '{days} days', 'YYYYMMDD')"));
+    format!("walpost.outbox_{date}")
+}
+
+fn exists(database: &Database<'_>, table: &str) -> bool {
+    database.session().get::<String>(&format!("SELECT to_regclass('{table}') IS NOT NULL")) == "t"
+}
+
+fn is_attached(database: &Database<'_>, table: &str) -> bool {
+    database.session().get::<String>(&format!("SELECT relispartition FROM pg_class WHERE oid = '{table}'::regclass")) == "t"
+}
+
+fn enqueue(database: &Database<'_>, key: &str, days: u32) -> String {
+    database.session().get(&format!(
+        "SELECT walpost.enqueue('t', 'a', 'e', NULL, idempotency_key => '{key}', occurred_at => now() - interval '{days} days')"
+    ))
+}
+
+#[test]
+fn partitions_whose_time_is_over_and_that_are_wholly_published_go_with_their_keys() {
+    for version in VERSIONS {
+        for has_default in [true, false] {
+            let database = Postgres::shared(version).database();
+            let _outbox = by_day(&database);
+            if !has_default {
+                database.sql("DROP TABLE walpost.outbox_default");
+            }
+            let (ten, nine) = (day(&database, 10), day(&database, 9));
+            database.sql(&format!("COMMENT ON TABLE {nine} IS 'mine'"));
+            enqueue(&database, "ten", 10);
+            enqueue(&database, "nine", 9);
+            let young = enqueue(&database, "young", 0);
+            if has_default {
+                enqueue(&database, "default", 20);
+            }
+            prove(&database, &database.name);
+            let unproven = enqueue(&database, "nine again", 9);
+            let expected = serde_json::json!({
+                "table": "walpost.outbox", "deleted": if has_default { 2 } else { 1 },
+                "dropped": [{ "partition": ten, "rows": 1 }], "left_detached": [],
+                "kept": { "filtered": 0, "unproven": 1, "young": 1, "dead_letters": 0, "locked": 0 },
+            });
+            assert_eq!(pruned(&database, &["--dry-run"]), expected, "on PostgreSQL {version}");
+            assert!(exists(&database, &ten));
+            assert_eq!(pruned(&database, &[]), expected, "on PostgreSQL {version}");
+            assert!(!exists(&database, &ten) && is_attached(&database, &nine));
+            assert_eq!(ids_left(&database), sorted([young.clone(), unproven]));
+            let keys = database.session().rows("SELECT key FROM walpost.idempotency ORDER BY key");
+            assert_eq!(keys.concat(), [Some("nine again".to_owned()), Some("young".to_owned())]);
+            prove(&database, &database.name);
+            assert_eq!(pruned(&database, &[])["dropped"][0]["partition"], nine.as_str());
+            assert_eq!(ids_left(&database), [young]);
+        }
+    }
+}
+
+#[test]
+fn a_partition_that_gets_a_row_while_it_is_detached_is_attached_again_with_its_comment() {
+    for version in [14, 18] {
+        let database = Postgres::shared(version).database();
+        let _outbox = by_day(&database);
+        let ten = day(&database, 10);
+        let session = database.session();
+        session.run(&format!("COMMENT ON TABLE {ten} IS 'it''s mine'; DROP TABLE {}", day(&database, 9)));
+        enqueue(&database, "ten", 10);
+        prove(&database, &database.name);
+        // The row comes in the very transaction that detaches: after the first count, before the second.
+        session.run(&format!(
+            "CREATE FUNCTION late() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+               IF NOT (SELECT relispartition FROM pg_class WHERE oid = '{ten}'::regclass) AND NOT EXISTS (SELECT FROM public.spent) THEN
+                 INSERT INTO public.spent VALUES (1);
+                 INSERT INTO {ten} (id, seq, aggregate_type, event_type, occurred_at)
+                   VALUES (gen_random_uuid(), 0, 't', 'e', now() - interval '10 days');
+               END IF;
+             END $$;
+             CREATE TABLE spent (n int);
+             CREATE EVENT TRIGGER late ON ddl_command_end WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION late()"
+        ));
+        let report = pruned(&database, &[]);
+        session.run("DROP EVENT TRIGGER late");
+        assert_eq!((&report["deleted"], &report["kept"]["unproven"]), (&1.into(), &1.into()));
+        assert_eq!(report["dropped"], serde_json::json!([]));
+        assert!(is_attached(&database, &ten));
+        let comment: String = session.get(&format!("SELECT obj_description('{ten}'::regclass)"));
+        assert_eq!(comment, "it's mine");
+    }
+}
+
+#[test]
+fn what_a_killed_prune_left_detached_is_taken_up_by_the_next_one() {
+    for (version, has_default) in [(14, true), (18, false)] {
+        let database = Postgres::shared(version).database();
+        let _outbox = by_day(&database);
+        if !has_default {
+            database.sql("DROP TABLE walpost.outbox_default");
+        }
+        let (ten, nine) = (day(&database, 10), day(&database, 9));
+        let session = database.session();
+        enqueue(&database, "ten", 10);
+        let left = enqueue(&database, "nine", 9);
+        prove(&database, &database.name);
+        // Drops wait for the story.
+        session.run(
+            "SELECT pg_advisory_lock(7);
+             CREATE FUNCTION wait() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock(7); END $$;
+             CREATE EVENT TRIGGER wait ON sql_drop EXECUTE FUNCTION wait();
+             ALTER EVENT TRIGGER wait DISABLE",
+        );
+        let killed_before_the_drop = |partition: &str| {
+            session.run("ALTER EVENT TRIGGER wait ENABLE");
+            let prune = Walpost::command(&["prune", "--database-url", &database.url(), "--slot", &database.name]);
+            let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND NOT granted";
+            eventually(WITHIN, "the drop waits", || (session.get::<u64>(waits) == 1).then_some(()));
+            prune.kill();
+            session.run("SELECT pg_advisory_unlock(7)");
+            eventually(WITHIN, "its transaction ends", || (session.get::<u64>(waits) == 0).then_some(()));
+            session.run("SELECT pg_advisory_lock(7); ALTER EVENT TRIGGER wait DISABLE");
+            assert!(!is_attached(&database, partition), "it is detached, and there");
+        };
+        killed_before_the_drop(&ten);
+        assert_eq!(pruned(&database, &["--dry-run"])["dropped"][0]["partition"], ten.as_str());
+        killed_before_the_drop(&ten);
+        // Meanwhile somebody counts its row as unsent.
+        session.run("UPDATE walpost.progress SET started = published");
+        let report = pruned(&database, &[]);
+        assert_eq!(report["kept"]["unproven"], 2, "{report}");
+        assert!(is_attached(&database, &ten) && is_attached(&database, &nine));
+        session.run("UPDATE walpost.progress SET started = '1:1:'");
+        let report = pruned(&database, &[]);
+        assert_eq!(report["dropped"].as_array().map(Vec::len), Some(2), "{report}");
+        assert!(!exists(&database, &ten) && !exists(&database, &nine));
+        assert!(!ids_left(&database).contains(&left));
+    }
+}
+
+#[test]
+fn who_does_not_own_the_partitions_deletes_their_rows() {
+    let database = Postgres::shared(MAIN).database();
+    let _outbox = by_day(&database);
+    let ten = day(&database, 10);
+    enqueue(&database, "ten", 10);
+    enqueue(&database, "nine", 9);
+    prove(&database, &database.name);
+    let role = format!("r_{}", database.name);
+    database.sql(&format!(
+        "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA walpost TO {role};
+         GRANT SELECT ON ALL TABLES IN SCHEMA walpost TO {role};
+         GRANT DELETE ON walpost.outbox, walpost.idempotency TO {role}"
+    ));
+    let finished = prune_as(&role, &database, &[]);
+    assert_eq!((finished.code, &*finished.stdout), (0, "walpost.outbox: 2 rows deleted\n"), "{finished:?}");
+    assert!(finished.stderr.contains("only the owner of walpost.outbox"), "{finished:?}");
+    assert!(exists(&database, &ten));
+    assert_eq!(database.session().get::<u64>("SELECT count(*) FROM walpost.idempotency"), 0);
+    database.sql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
+}
+
+#[test]
+fn a_partition_that_is_in_use_stays_attached_until_the_next_time() {
+    let database = Postgres::shared(MAIN).database();
+    let _outbox = by_day(&database);
+    let ten = day(&database, 10);
+    enqueue(&database, "ten", 10);
+    prove(&database, &database.name);
+    let session = database.session();
+    session.run("BEGIN; SELECT count(*) FROM walpost.outbox");
+    let finished = prune(&database, &[]);
+    assert_eq!(finished.code, 1, "{finished:?}");
+    assert!(finished.stderr.contains("is in use and stays attached"), "{finished:?}");
+    assert!(is_attached(&database, &ten));
+    session.run("ROLLBACK");
+    assert_eq!(pruned(&database, &[])["dropped"][0]["partition"], ten.as_str());
+}
+
+#[test]
+fn names_that_need_quotes_are_pruned_too() {
+    let database = Postgres::shared(MAIN).database();
+    let _outbox = with_progress(&database);
+    database.sql(include_str!("../../sql/dead_letter.sql"));
+    database.sql(
+        r#"CREATE SCHEMA "My ""S"" é";
+           CREATE TABLE "My ""S"" é"."Out'Box" ("Event Id" text PRIMARY KEY, "a'b" text, "select" text, "Payload $1" text,
+             "漢字" timestamp NOT NULL DEFAULT now() - interval '8 days', "tx;--" xid8 DEFAULT pg_current_xact_id())
+             PARTITION BY LIST ("Event Id");
+           CREATE TABLE "My ""S"" é"."part '1" PARTITION OF "My ""S"" é"."Out'Box" DEFAULT;
+           CREATE PUBLICATION "Pub 'é'" FOR TABLE "My ""S"" é"."Out'Box" WITH (publish = 'insert', publish_via_partition_root = true);
+           INSERT INTO "My ""S"" é"."Out'Box" ("Event Id") VALUES ('it''s é'), ('another')"#,
+    );
+    letter(&database, "it''s é", "dead");
+    prove(&database, &database.name);
+    let arguments = [
+        "--table", r#""My ""S"" é"."Out'Box""#, "--publication", "Pub 'é'", "--column", "id=Event Id", "--column",
+        "aggregate_id=a'b", "--column", "aggregate_type=select", "--column", "payload=Payload $1", "--column",
+        "occurred_at=漢字", "--column", "txid=tx;--",
+    ];
+    let report = pruned(&database, &arguments);
+    assert_eq!((&report["deleted"], &report["kept"]["dead_letters"]), (&1.into(), &1.into()));
+    let left = database.session().rows(r#"SELECT "Event Id" FROM "My ""S"" é"."Out'Box""#);
+    assert_eq!(left.concat(), [Some("it's é".to_owned())]);
 }

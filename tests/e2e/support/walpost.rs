@@ -51,6 +51,21 @@ impl Walpost {
         Walpost { process, log, http }
     }
 
+    /// Another command than `run`, while it works.
+    pub fn command(arguments: &[&str]) -> Walpost {
+        let folder = scratch::folder("walpost");
+        let log = folder.join("log");
+        let process = Process::start(&Launch {
+            name: "walpost".to_owned(),
+            command: std::iter::once(program()).chain(arguments.iter().copied()).map(OsString::from).collect(),
+            environment: Vec::new(),
+            folder,
+            log: log.clone(),
+            last_signal: Signal::Kill,
+        });
+        Walpost { process, log, http: SocketAddr::from(([127, 0, 0, 1], 9)) }
+    }
+
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
