@@ -72,6 +72,9 @@ create index if not exists dead_letter_parked on walpost.dead_letter (slot, park
 create index if not exists dead_letter_requested on walpost.dead_letter (slot)
     where replay_requested_at is not null and state in ('dead', 'parked');
 
+-- Whether an event has one: asked when its row is to be deleted.
+create index if not exists dead_letter_event on walpost.dead_letter (event_id);
+
 comment on table  walpost.dead_letter is 'Events that walpost could not deliver, and those that wait behind them';
 comment on column walpost.dead_letter.system_identifier   is 'The server whose log position belongs to; a restored dump has another';
 comment on column walpost.dead_letter.position            is 'Commit LSN and ordinal; comparing texts compares positions';

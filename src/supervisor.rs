@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::{
     chain::Chain,
     config::Config,
-    postgres::{ErrorKind, rows::Unreadable},
+    postgres::{ErrorKind, mark::Unmarkable, rows::Unreadable},
     session::{
         self, End, Error, Learnt, Takeover,
         letters::{self, Culprit},
@@ -139,6 +139,8 @@ fn kind(error: &Error) -> ErrorKind {
             | letters::Error::Full { .. }
             | letters::Error::StillParked { .. },
         ) => ErrorKind::Permanent,
+        Error::Unmarkable(Unmarkable::Postgres(error)) => error.kind(),
+        Error::Unmarkable(_) => ErrorKind::Permanent,
         Error::Slot(error) => error.kind(),
         Error::Kafka(error) if error.is_permanent() => ErrorKind::Permanent,
         Error::Kafka(_) => ErrorKind::Transient,

@@ -33,6 +33,7 @@ fuzz_target!(|input: &[u8]| {
                     assert!(!poison.to_string().is_empty());
                     in_flight.push(ticket);
                 }
+                Ok(Output::Passed { ticket, .. }) => in_flight.push(ticket),
                 Ok(Output::None | Output::ReplyRequested | Output::Ignored { .. }) => {}
                 Err(error) => {
                     assert!(!error.to_string().is_empty());

@@ -84,6 +84,7 @@ pub(super) mod tests {
             topic: "outbox.event.${aggregate_type}".parse().unwrap(),
             timestamp: Timestamp::Commit,
             order_by: Vec::new(),
+            after_publish: crate::pipeline::outbox::AfterPublish::Keep,
         }
     }
 

@@ -13,8 +13,10 @@ use crate::{
     postgres::{
         bookmark::Bookmark,
         dead_letter,
+        mark::{Marker, Unmarkable},
         progress::{self, Progress},
         publication::Publication,
+        quote,
         replication::Replication,
         server,
         server::Server,
@@ -22,6 +24,7 @@ use crate::{
         sql,
         table::Table,
     },
+    prune::{self, Order},
     setup::names,
 };
 
@@ -116,11 +119,44 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
     }
     findings.extend(check::progress(home, progress.as_ref(), known.as_ref(), &system_identifier, &server.role));
     findings.extend(check::bookmarks(&bookmarks, slot.as_ref(), config.bookmarks, &server));
+    findings.extend(keeping(config, &client).await?);
     let needed = matches!(config.on_poison, Some(OnPoison::Park | OnPoison::DeadLetter));
     let topic_does =
         config.dead_letter_topic.is_some() && config.on_poison != Some(OnPoison::Park) && letters.is_none();
     if config.on_poison != Some(OnPoison::Halt) && !topic_does {
         findings.extend(check::dead_letter(home, letters.as_ref(), &server.role, needed));
+    }
+    Ok(findings)
+}
+
+/// What `prune.every` and `after_publish` cannot do.
+async fn keeping(config: &Config, client: &tokio_postgres::Client) -> anyhow::Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for outbox in &config.outboxes {
+        let about = format!("table {}", quote::qualified(&outbox.name.schema, &outbox.name.table));
+        match Marker::read(client, outbox, &config.publication, config.on_update).await {
+            Ok(_) => {}
+            Err(Unmarkable::Postgres(error)) => return Err(error.into()),
+            Err(error) => findings.push(Finding::error(
+                about.clone(),
+                format!("cannot be written after publishing: {error}"),
+                "what it names, or after_publish = \"keep\"",
+            )),
+        }
+        if config.prune_every.is_none() {
+            continue;
+        }
+        let order = Order { config, retention: config.retention, dry_run: false };
+        match prune::examine(&order, outbox).await {
+            // It comes with the first run.
+            Ok(()) | Err(prune::Error::NoProgress { .. }) => {}
+            Err(prune::Error::Postgres(error)) => return Err(error.into()),
+            Err(error) => findings.push(Finding::warning(
+                about,
+                format!("is not pruned: {error}"),
+                "what it names, or leave prune.every out",
+            )),
+        }
     }
     Ok(findings)
 }

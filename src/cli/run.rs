@@ -1,6 +1,6 @@
 //! `walpost run`: streams until it is told to stop.
 
-use std::{process, sync::Arc};
+use std::{process, sync::Arc, time::Duration};
 
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -9,10 +9,12 @@ use tokio::{
 
 use super::Exit;
 use crate::{
+    chain::Chain,
     config::{Config, Flags, Needs},
     http::{self, Facts},
+    prune::{self, Order},
     session::End,
-    status::Status,
+    status::{State, Status},
     supervisor,
 };
 
@@ -39,6 +41,9 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
             }
         });
     }
+    if let Some(every) = config.prune_every {
+        tokio::spawn(prune_every(every, config.clone(), Arc::clone(&status)));
+    }
     match supervisor::run(&config, &status, stop_signal()?).await? {
         End::Drained | End::ServerStopped => Ok(Exit::Done),
         End::GraceOver { undelivered } => {
@@ -48,6 +53,41 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
                 config.shutdown_grace
             )
         }
+    }
+}
+
+/// Prunes now and then, while this process streams: a standby leaves it to the other.
+async fn prune_every(every: Duration, config: Config, status: Arc<Status>) {
+    const FIRST: Duration = Duration::from_secs(60);
+    const LOOK: Duration = Duration::from_millis(200);
+    let streams = || status.now().state == State::Streaming;
+    let order = Order { config: &config, retention: config.retention, dry_run: false };
+    let mut pause = every.min(FIRST);
+    loop {
+        tokio::time::sleep(pause).await;
+        while !streams() {
+            tokio::time::sleep(LOOK).await;
+        }
+        for outbox in &config.outboxes {
+            tokio::select! {
+                pruned = prune::prune(&order, outbox, |_| {}) => match pruned {
+                    Ok(report) if report.rows() > 0 || !report.is_complete() => tracing::info!(
+                        table = report.table,
+                        rows = report.rows(),
+                        partitions = report.dropped.len(),
+                        unproven = report.kept.unproven,
+                        dead_letters = report.kept.dead_letters,
+                        locked = report.kept.locked,
+                        "pruned"
+                    ),
+                    Ok(_) => {}
+                    Err(error @ prune::Error::Busy { .. }) => tracing::debug!("nothing is pruned: {error}"),
+                    Err(error) => tracing::warn!("nothing is pruned: {}", Chain(&error)),
+                },
+                () = async { while streams() { tokio::time::sleep(LOOK).await } } => break,
+            }
+        }
+        pause = every;
     }
 }
 

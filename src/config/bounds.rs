@@ -45,6 +45,10 @@ pub(super) fn compare(mut config: Config) -> Result<Config, Contradiction> {
         );
         return Err(Contradiction { path: "takeover_timeout", problem });
     }
+    if config.prune_every.is_some_and(|every| every < Duration::from_secs(1)) {
+        let problem = "this must be 1s at least: each time all of the table is read".to_owned();
+        return Err(Contradiction { path: "prune.every", problem });
+    }
     if config.in_flight_bytes == 0 {
         return Err(Contradiction {
             path: "in_flight_bytes",

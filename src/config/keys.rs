@@ -62,6 +62,12 @@ pub const COLUMNS: &[&str] = &[
     "traceparent",
     "seq",
     "txid",
+    "published_at",
+    "status",
+    "attempts",
+    "retry_count",
+    "last_error",
+    "updated_at",
 ];
 
 /// All keys, in the order in which they are shown.
@@ -72,7 +78,12 @@ pub const KEYS: &[Key] = &[
     key("slot", Kind::Text, Some("walpost"), "Logical replication slot"),
     key("publication", Kind::Text, Some("walpost"), "Publication, as the catalog holds its name"),
     outbox_key("table", Kind::Text, Some("walpost.outbox"), "Outbox table, as SQL writes its name"),
-    outbox_key("preset", choice(&["walpost", "debezium"], &["destination", "status"]), Some("walpost"), "Column names"),
+    outbox_key(
+        "preset",
+        choice(&["walpost", "debezium", "destination", "status"], &[]),
+        Some("walpost"),
+        "Column names, and what else follows from them",
+    ),
     outbox_key("order_by", Kind::Text, None, "Columns that order rows read from the table, joined by commas, else seq"),
     key("format", choice(&["native"], &["debezium", "cloudevents"]), Some("native"), "Shape of the records"),
     key("delivery", choice(&["at_least_once", "exactly_once"], &[]), Some("at_least_once"), "Delivery guarantee"),
@@ -88,7 +99,7 @@ pub const KEYS: &[Key] = &[
     key("park_max_events", Kind::Count, Some("1000000"), "Most events that are parked, then the stream halts"),
     key("on_slot_loss", choice(&["halt"], &["recover"]), Some("halt"), "A slot that is gone or invalidated"),
     key("on_update", choice(&["ignore", "halt"], &[]), Some("ignore"), "Update, delete or truncate of an outbox"),
-    key("after_publish", choice(&["keep"], &["mark", "delete"]), Some("keep"), "Rows that are published"),
+    outbox_key("after_publish", choice(&["keep", "mark", "delete"], &[]), Some("keep"), "Rows that are published"),
     key("retention", Kind::Duration, Some("7d"), "How long published rows stay before they are pruned"),
     key("confirm_interval", Kind::Duration, Some("20ms"), "How often a moving position is confirmed"),
     key("status_interval", Kind::Duration, Some("10s"), "How often a resting position is confirmed"),

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::pipeline::outbox::{Columns, Optional};
+use crate::pipeline::outbox::{Columns, Marks, Optional};
 
 use super::value;
 
@@ -14,6 +14,19 @@ pub(super) enum Preset {
     Walpost,
     /// The table of Debezium's outbox event router.
     Debezium,
+    /// A table whose rows name their topic.
+    Destination,
+    /// A table whose rows have a status.
+    Status,
+}
+
+/// `route.topic` of a preset by its word, where it is not the usual one: these tables have no aggregate_type.
+pub(super) fn topic(preset: &str) -> Option<&'static str> {
+    match preset {
+        "destination" => Some("${destination}"),
+        "status" => Some("outbox.event.${event_type}"),
+        _ => None,
+    }
 }
 
 /// `[columns]`: the columns that the configuration names, as the catalog holds them.
@@ -44,36 +57,65 @@ pub(super) struct ColumnNames {
     seq: Option<String>,
     #[serde(deserialize_with = "value::optional_name")]
     txid: Option<String>,
+    #[serde(deserialize_with = "value::optional_name")]
+    published_at: Option<String>,
+    #[serde(deserialize_with = "value::optional_name")]
+    status: Option<String>,
+    #[serde(deserialize_with = "value::optional_name")]
+    attempts: Option<String>,
+    #[serde(deserialize_with = "value::optional_name")]
+    retry_count: Option<String>,
+    #[serde(deserialize_with = "value::optional_name")]
+    last_error: Option<String>,
+    #[serde(deserialize_with = "value::optional_name")]
+    updated_at: Option<String>,
 }
 
 impl ColumnNames {
     /// The columns of an outbox. Only what is named here must exist, apart from id, aggregate_id and payload.
     pub(super) fn over(self, preset: Preset) -> Columns {
-        // Where Debezium's table differs from walpost's; the columns that it lacks keep walpost's names.
-        let or = |named: Option<String>, walpost: &str, debezium: &str| {
-            let preset = match preset {
-                Preset::Walpost => walpost,
-                Preset::Debezium => debezium,
-            };
-            named.unwrap_or_else(|| preset.to_owned())
+        let optional = |named: Option<String>, preset: &str| Optional {
+            named: named.is_some(),
+            name: named.unwrap_or_else(|| preset.to_owned()),
         };
-        let optional = |name: Option<String>, walpost, debezium| Optional {
-            named: name.is_some(),
-            name: or(name, walpost, debezium),
+        let required = |named: Option<String>, preset: &str| named.unwrap_or_else(|| preset.to_owned());
+        // Where the other tables differ from walpost's; for columns that they lack walpost's names hold.
+        let (aggregate_id, payload, aggregate_type, event_type, occurred_at) = match preset {
+            Preset::Walpost => ("aggregate_id", "payload", "aggregate_type", "event_type", "occurred_at"),
+            Preset::Debezium => ("aggregateid", "payload", "aggregatetype", "type", "occurred_at"),
+            Preset::Destination => ("aggregate_id", "payload", "aggregate_type", "event_type", "created_at"),
+            // Nothing in it says what an event is about: each is its own aggregate, unless a column is named.
+            Preset::Status => ("id", "payload_json", "aggregate_type", "event_type", "created_at"),
         };
         Columns {
-            id: or(self.id, "id", "id"),
-            aggregate_id: or(self.aggregate_id, "aggregate_id", "aggregateid"),
-            payload: or(self.payload, "payload", "payload"),
-            aggregate_type: optional(self.aggregate_type, "aggregate_type", "aggregatetype"),
-            event_type: optional(self.event_type, "event_type", "type"),
-            headers: optional(self.headers, "headers", "headers"),
-            destination: optional(self.destination, "destination", "destination"),
-            idempotency_key: optional(self.idempotency_key, "idempotency_key", "idempotency_key"),
-            occurred_at: optional(self.occurred_at, "occurred_at", "occurred_at"),
-            traceparent: optional(self.traceparent, "traceparent", "traceparent"),
-            seq: optional(self.seq, "seq", "seq"),
-            txid: optional(self.txid, "txid", "txid"),
+            id: required(self.id, "id"),
+            aggregate_id: required(self.aggregate_id, aggregate_id),
+            payload: required(self.payload, payload),
+            aggregate_type: optional(self.aggregate_type, aggregate_type),
+            event_type: optional(self.event_type, event_type),
+            headers: optional(self.headers, "headers"),
+            destination: optional(self.destination, "destination"),
+            idempotency_key: optional(self.idempotency_key, "idempotency_key"),
+            occurred_at: optional(self.occurred_at, occurred_at),
+            traceparent: optional(self.traceparent, "traceparent"),
+            seq: optional(self.seq, "seq"),
+            txid: optional(self.txid, "txid"),
+        }
+    }
+
+    /// Columns that say what became of an event. They have the same names in every preset.
+    pub(super) fn marks(&self) -> Marks {
+        let optional = |named: &Option<String>, preset: &str| Optional {
+            named: named.is_some(),
+            name: named.clone().unwrap_or_else(|| preset.to_owned()),
+        };
+        Marks {
+            published_at: optional(&self.published_at, "published_at"),
+            status: optional(&self.status, "status"),
+            attempts: optional(&self.attempts, "attempts"),
+            retry_count: optional(&self.retry_count, "retry_count"),
+            last_error: optional(&self.last_error, "last_error"),
+            updated_at: optional(&self.updated_at, "updated_at"),
         }
     }
 }

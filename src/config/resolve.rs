@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret, SecretString};
 use toml::Value;
 
 use crate::{
-    pipeline::outbox,
+    pipeline::outbox::{self, AfterPublish},
     postgres::{bookmark, conninfo::ConnInfo},
 };
 
@@ -157,6 +157,11 @@ impl Outbox {
     fn resolve(self) -> outbox::Outbox {
         outbox::Outbox {
             name: self.table,
+            after_publish: match self.after_publish {
+                typed::AfterPublish::Keep => AfterPublish::Keep,
+                typed::AfterPublish::Mark => AfterPublish::Mark(self.columns.marks()),
+                typed::AfterPublish::Delete => AfterPublish::Delete,
+            },
             columns: self.columns.over(self.preset),
             topic: self.route.topic,
             timestamp: self.record.timestamp,

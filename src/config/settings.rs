@@ -11,7 +11,7 @@ use super::{
     flags::Flags,
     kafka,
     keys::{COLUMNS, KEYS, Key, Kind},
-    suggest,
+    preset, suggest,
 };
 
 /// Every key that has a value, by its path. Secrets are in it: only `show` may print it.
@@ -36,6 +36,7 @@ impl Settings {
         settings.lay_variables(environment)?;
         settings.lay_flags(flags)?;
         settings.one_or_many_outboxes()?;
+        settings.route_by_preset();
         settings.refuse_what_is_not_built()?;
         Ok(settings)
     }
@@ -118,6 +119,17 @@ impl Settings {
         }
     }
 
+    /// The usual topic of the preset, where nobody gives one.
+    fn route_by_preset(&mut self) {
+        let word = self.entries.get("preset").and_then(|entry| entry.value.as_str());
+        let topic = word.and_then(preset::topic);
+        if let (Some(topic), Some(entry)) = (topic, self.entries.get_mut("route.topic")) {
+            if entry.origin == Origin::Default {
+                entry.value = Value::from(topic);
+            }
+        }
+    }
+
     fn refuse_what_is_not_built(&self) -> Result<(), ConfigError> {
         for key in KEYS {
             let Kind::Choice { built, planned } = key.kind else { continue };
@@ -152,10 +164,23 @@ impl Settings {
         }
         let outboxes = match self.outboxes() {
             [] => vec![Value::Table(shared)],
-            own => own.iter().map(|own| Value::Table(over(own, &shared))).collect(),
+            own => own.iter().map(|own| Value::Table(over(own, &self.shared_with(own, &shared)))).collect(),
         };
         table.insert("outbox".to_owned(), Value::Array(outboxes));
         table
+    }
+
+    /// What an outbox takes from the top level. A topic that nobody gives is that of its own preset.
+    fn shared_with(&self, own: &Value, shared: &Table) -> Table {
+        let mut shared = shared.clone();
+        let is_default = self.entries.get("route.topic").is_some_and(|entry| entry.origin == Origin::Default);
+        if let (true, Some(word)) = (is_default, own.get("preset").and_then(Value::as_str)) {
+            let usual = Key::find("route.topic").and_then(|key| key.default);
+            if let (Some(topic), Some(Value::Table(route))) = (preset::topic(word).or(usual), shared.get_mut("route")) {
+                route.insert("topic".to_owned(), Value::from(topic));
+            }
+        }
+        shared
     }
 
     /// An error about the value at a path of [`Settings::table`].

@@ -184,15 +184,15 @@ fn what_is_not_built_is_refused_by_name() {
             typed().flags(&[&flag, word]).config();
         }
     }
-    assert_eq!(seen, 7);
+    assert_eq!(seen, 3);
     assert_eq!(
         typed().file("snapshot = true").error(),
         "walpost.toml: snapshot: true is not a value of snapshot; use \"initial\" or \"never\""
     );
     assert_eq!(
-        typed().file("[[outbox]]\ntable = 'a'\npreset = 'status'").error(),
-        "walpost.toml: outbox[0].preset: preset = \"status\" is not available in this version; \
-         use \"walpost\" or \"debezium\""
+        typed().file("[[outbox]]\ntable = 'a'\npreset = 'state'").error(),
+        "walpost.toml: outbox[0].preset: \"state\" is not a value of preset; \
+         use \"walpost\" or \"debezium\" or \"destination\" or \"status\""
     );
     let connector = typed();
     let path = connector.write("connector.json", "{}");
@@ -459,4 +459,32 @@ fn the_example_loads_and_what_is_shown_loads_again() {
     let orders = typed().flags(&["--slot", "orders"]);
     let shown = orders.settings().unwrap().to_toml(&orders.config());
     assert!(shown.lines().any(|line| line.starts_with("slot = \"orders\"") && line.ends_with("# --slot")), "{shown}");
+}
+
+#[test]
+fn a_preset_brings_its_topic_unless_one_is_given() {
+    let topics = |toml: &str| -> Vec<String> {
+        let outboxes = typed().file(toml).config().outboxes;
+        outboxes.iter().map(|outbox| format!("{:?}", outbox.topic)).collect()
+    };
+    let topic = |text: &str| format!("{:?}", text.parse::<crate::pipeline::template::Template>().unwrap());
+    let usual = "outbox.event.${aggregate_type}";
+    assert_eq!(topics("preset = 'destination'"), [topic("${destination}")]);
+    assert_eq!(topics("preset = 'status'\nroute.topic = 'outbox.event.${aggregate_type}'"), [topic(usual)]);
+    let several = "preset = 'status'\n[[outbox]]\ntable = 'a'\npreset = 'destination'\n[[outbox]]\ntable = 'b'\n\
+                   [[outbox]]\ntable = 'c'\npreset = 'debezium'\n[[outbox]]\ntable = 'd'\nroute.topic = 'x'";
+    assert_eq!(
+        topics(several),
+        [topic("${destination}"), topic("outbox.event.${event_type}"), topic(usual), topic("x")]
+    );
+}
+
+#[test]
+fn what_is_done_after_publishing_is_the_outboxs_own() {
+    let config = typed()
+        .file("[[outbox]]\ntable = 'a'\nafter_publish = 'mark'\ncolumns.status = 'state'\n[[outbox]]\ntable = 'b'");
+    let outboxes = config.config().outboxes;
+    let crate::pipeline::outbox::AfterPublish::Mark(marks) = &outboxes[0].after_publish else { panic!("it is marked") };
+    assert_eq!((&*marks.status.name, marks.status.named, &*marks.published_at.name), ("state", true, "published_at"));
+    assert!(outboxes[1].after_publish.keeps());
 }

@@ -141,6 +141,15 @@ pub(super) struct Outbox {
     pub(super) order_by: Vec<String>,
     pub(super) route: OutboxRoute,
     pub(super) record: Record,
+    pub(super) after_publish: AfterPublish,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum AfterPublish {
+    Keep,
+    Mark,
+    Delete,
 }
 
 #[derive(Deserialize)]

@@ -35,7 +35,7 @@ pub use record::{Headers, Record};
 
 use frame::Frame;
 use ledger::Ledger;
-use outbox::{Draft, Layout, MissingColumn, Outbox, Poison, Refused, Scratch, TableName};
+use outbox::{AfterPublish, Draft, Layout, MissingColumn, Outbox, Poison, Refused, Scratch, TableName};
 use pgoutput::{Begin, Commit, Message, Relation, RelationId, Tuple};
 use resume::{Mismatch, Resume};
 use wire::WireError;
@@ -108,6 +108,8 @@ pub enum Output<'a> {
     /// An event that cannot be sent. It keeps its place in flight: nothing of its transaction or after it is confirmed
     /// until its ticket is acknowledged, which is for whoever has put the event somewhere durable (G1, G7).
     Poison { ticket: Ticket, poison: Box<Poison> },
+    /// The sink has it from an earlier session; the row of it is to be marked (`after_publish`), and the ticket waits for that.
+    Passed { ticket: Ticket, position: Position, table: &'a TableName, id: String },
     /// Send a status now.
     ReplyRequested,
     /// A change that is no event, seen for the first time: say so.
@@ -316,7 +318,13 @@ impl Pipeline {
         transaction.ordinal += 1;
         let Transaction { begin: Begin { commit_time, xid, .. }, origin, .. } = *transaction;
         if !origin.is_table() && !self.resume.admits(position, || layout.event_id(&row))? {
-            return Ok(Output::None);
+            // Whoever marks rows marks this one too before it is confirmed.
+            if self.outboxes[index].after_publish == AfterPublish::Keep {
+                return Ok(Output::None);
+            }
+            let id = layout.event_id(&row);
+            let ticket = self.ledger.send(message.len());
+            return Ok(Output::Passed { ticket, position, table: &layout.name, id });
         }
         let draft = layout.record(message, row, position, commit_time, origin, &mut self.scratch);
         let Draft { topic, key, value, timestamp_ms, timestamp_replaced, headers } = match draft {

@@ -31,6 +31,47 @@ pub struct Outbox {
     pub timestamp: Timestamp,
     /// `order_by`: the order in which rows are read from the table. Empty: by `seq`, else by primary key.
     pub order_by: Vec<String>,
+    pub after_publish: AfterPublish,
+}
+
+/// `after_publish`: what is done with the row of an event that is published.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AfterPublish {
+    #[default]
+    Keep,
+    /// These of its columns say so.
+    Mark(Marks),
+    Delete,
+}
+
+impl AfterPublish {
+    /// Nothing is done.
+    pub fn keeps(&self) -> bool {
+        *self == AfterPublish::Keep
+    }
+}
+
+/// Columns that say what became of an event, as far as the table has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marks {
+    /// A time.
+    pub published_at: Optional,
+    /// `PUBLISHED` or `DEAD_LETTER`.
+    pub status: Optional,
+    /// How often it was sent.
+    pub attempts: Optional,
+    /// How often that was in vain.
+    pub retry_count: Optional,
+    pub last_error: Optional,
+    pub updated_at: Optional,
+}
+
+impl Marks {
+    /// Of all columns, whether the table has them or not.
+    pub fn names(&self) -> Vec<&str> {
+        let Marks { published_at, status, attempts, retry_count, last_error, updated_at } = self;
+        [published_at, status, attempts, retry_count, last_error, updated_at].map(|column| column.name.as_str()).into()
+    }
 }
 
 /// The table's column for each part of an event (`[columns]` over the preset). Names as the catalog holds them.

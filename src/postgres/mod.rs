@@ -11,6 +11,7 @@ mod connection;
 pub mod conninfo;
 pub mod dead_letter;
 pub mod error;
+pub mod mark;
 pub mod progress;
 pub mod publication;
 pub mod published;

@@ -1,38 +1,75 @@
 //! What says of a row of an outbox that it is published: the one condition that prune, recovery and replay go by.
 //!
 //! A row with `txid` is proven by the slot's row of `walpost.progress` ([`progress`](super::progress)); it needs no write of
-//! its own. Without that column the stream leaves a mark in the row once Kafka has the event (`after_publish = "mark"`), or
-//! deletes it. What became a dead letter counts as published either way: its own row says what becomes of it.
+//! its own. Without that column the stream leaves a [mark](super::mark) in the row once Kafka has the event, or deletes it.
+//! What became a dead letter counts as published either way: its own row says what becomes of it.
 
-use super::quote;
-use crate::pipeline::outbox::Outbox;
+use super::{
+    dead_letter,
+    quote::{ident, qualified},
+};
+use crate::pipeline::outbox::{AfterPublish, Outbox};
 
-/// How an outbox tells published rows from others.
+/// How an outbox tells published rows from others. Names as the catalog holds them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Published {
     /// By this column, an `xid8`.
     Txid(String),
+    /// By these columns, as far as the table has them.
+    Mark { id: String, published_at: Option<String>, status: Option<String> },
+    /// It has none, but for those with a dead letter.
+    Deleted { id: String },
 }
 
 impl Published {
-    /// None: nothing tells. `has` says whether the table has a column, by its name.
+    /// None: nothing tells. `has` says whether the table has a column, by its name, and of `txid` in the right type.
     pub fn of(outbox: &Outbox, has: impl Fn(&str) -> bool) -> Option<Published> {
-        let txid = &outbox.columns.txid.name;
-        has(txid).then(|| Published::Txid(txid.clone()))
-    }
-
-    /// An SQL condition on row `o` of the outbox; never NULL. `p` stands for the slot's row of progress, `home` is the schema of
-    /// what is walpost's own.
-    pub fn condition(&self, home: &str) -> String {
-        match self {
-            Published::Txid(column) => {
-                format!("{}.is_published(o.{}, p)", quote::ident(home), quote::ident(column))
+        let existing = |name: &String| has(name).then(|| name.clone());
+        let id = outbox.columns.id.clone();
+        if let Some(txid) = existing(&outbox.columns.txid.name) {
+            return Some(Published::Txid(txid));
+        }
+        match &outbox.after_publish {
+            AfterPublish::Keep => None,
+            AfterPublish::Delete => Some(Published::Deleted { id }),
+            AfterPublish::Mark(marks) => {
+                let (published_at, status) = (existing(&marks.published_at.name), existing(&marks.status.name));
+                let any = published_at.is_some() || status.is_some();
+                any.then_some(Published::Mark { id, published_at, status })
             }
         }
     }
 
+    /// An SQL condition on row `o` of the outbox; never NULL. `p` stands for the slot's row of progress, `home` is the schema of
+    /// what is walpost's own; `has_letters`: the table of dead letters is there.
+    pub fn condition(&self, home: &str, has_letters: bool) -> String {
+        let (id, mut any) = match self {
+            Published::Txid(column) => return format!("{}.is_published(o.{}, p)", ident(home), ident(column)),
+            Published::Deleted { id } => (id, Vec::new()),
+            Published::Mark { id, published_at, status } => {
+                let mut any = Vec::new();
+                any.extend(published_at.iter().map(|column| format!("o.{} is not null", ident(column))));
+                any.extend(status.iter().map(|column| {
+                    format!("coalesce(o.{}::text in ('PUBLISHED', 'DEAD_LETTER'), false)", ident(column))
+                }));
+                (id, any)
+            }
+        };
+        if has_letters {
+            any.push(format!(
+                "exists (select from {} d where d.event_id = format('%s', o.{}))",
+                qualified(home, dead_letter::TABLE),
+                ident(id)
+            ));
+        }
+        if any.is_empty() { "false".to_owned() } else { format!("({})", any.join(" or ")) }
+    }
+
     /// It takes the slot's row of progress.
     pub fn is_by_progress(&self) -> bool {
-        matches!(self, Published::Txid(_))
+        match self {
+            Published::Txid(_) => true,
+            Published::Mark { .. } | Published::Deleted { .. } => false,
+        }
     }
 }

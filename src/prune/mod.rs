@@ -132,6 +132,12 @@ pub async fn prune(
     Ok(report)
 }
 
+/// Whether an outbox could be pruned now.
+pub async fn examine(order: &Order<'_>, outbox: &Outbox) -> Result<(), Error> {
+    let link = Link::connect(&order.config.database).await?;
+    Site::read(&link.sql, order, outbox).await.map(|_| ())
+}
+
 fn comma_separated(oids: &[u32]) -> String {
     oids.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }

@@ -94,10 +94,11 @@ impl Site {
             return Err(Error::HidesRows { table: name, role });
         }
         let types = Types::read(client, table.oid).await?;
-        let has = |column: &str| table.columns.iter().any(|known| known.name == column);
-        let published = Published::of(outbox, has).filter(|published| match published {
-            Published::Txid(column) => types.is(column, "xid8"),
-        });
+        let has = |column: &str| match column == outbox.columns.txid.name {
+            true => types.is(column, "xid8"),
+            false => table.columns.iter().any(|known| known.name == column),
+        };
+        let published = Published::of(outbox, has);
         let Some(published) = published else {
             return Err(Error::NoTxid { table: name, column: ident(&outbox.columns.txid.name) });
         };
@@ -110,7 +111,7 @@ impl Site {
         let keys = Keys::read(client, outbox, table.kind).await?;
         let letters = dead_letter::Access::read(client, names::home(config)).await?;
         rights(client, &name, &role, table.oid, keys.as_ref(), letters, names::home(config), dry_run).await?;
-        let proof = Proof::read(client, config, outbox, server.major(), &published).await?;
+        let proof = Proof::read(client, config, outbox, server.major(), &published, letters.is_some()).await?;
         let cutoff: String = client
             .query_one("select (clock_timestamp() - make_interval(secs => $1))::text", &[&retention.as_secs_f64()])
             .await?
@@ -305,9 +306,10 @@ impl Proof {
         outbox: &Outbox,
         major: i32,
         published: &Published,
+        has_letters: bool,
     ) -> Result<Proof, Error> {
         let home = names::home(config);
-        let condition = published.condition(home);
+        let condition = published.condition(home, has_letters);
         if !published.is_by_progress() {
             return Ok(Proof { condition });
         }

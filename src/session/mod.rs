@@ -5,6 +5,7 @@
 
 mod beginning;
 pub mod letters;
+mod marks;
 mod proof;
 mod reading;
 mod rota;
@@ -17,7 +18,8 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::{select, sync::watch};
 
 use beginning::Ready;
-use letters::{Culprit, Letters, Verdict};
+use letters::{Culprit, Letters, Verdict, parking};
+use marks::Marks;
 use proof::Proof;
 use reading::{Reading, Task};
 use rota::Rota;
@@ -28,7 +30,7 @@ pub use takeover::Takeover;
 use crate::{
     config::{Config, Delivery},
     pipeline::{
-        self, Change, Limits, Lsn, Output, PgTime, Pipeline, Place, Position, Record,
+        self, Change, Limits, Lsn, Output, PgTime, Pipeline, Place, Position, Record, Ticket,
         feedback::Feedback,
         outbox::Poison,
         resume::{Log, Resume},
@@ -36,6 +38,8 @@ use crate::{
     postgres::{
         self, ErrorKind,
         conninfo::ConnInfo,
+        dead_letter::{self, KnownLetter},
+        mark::Unmarkable,
         progress::{self, Progress},
         quote,
         replication::{Identity, Replication, StartRequest},
@@ -94,6 +98,8 @@ pub enum Error {
     Replay { culprit: Culprit },
     #[error(transparent)]
     Letters(#[from] letters::Error),
+    #[error(transparent)]
+    Unmarkable(#[from] Unmarkable),
     #[error(transparent)]
     Slot(#[from] slot::Unusable),
     #[error(transparent)]
@@ -180,6 +186,8 @@ struct Session<'s> {
     culprits: &'s [Culprit],
     /// None: the stream halts at poison.
     letters: Option<Letters>,
+    /// None: all rows are kept as they are.
+    marks: Option<Marks>,
     /// None: there is no table for it, or no right to it.
     proof: Option<Proof>,
     /// What comes before the stream; none: that is over.
@@ -219,7 +227,7 @@ pub async fn run(
     let is_known = |task: &&Task| !task.resumes || config.delivery == Delivery::AtLeastOnce;
     let from = task.as_ref().filter(is_known).map(|task| task.from.clone());
     let reading = task.map(Reading::new);
-    let Begun { stream, identity, log, patience, letters, proof, mut sampler, sample, rota: _rota } =
+    let Begun { stream, identity, log, patience, letters, marks, proof, mut sampler, sample, rota: _rota } =
         bounded(begin(config, learnt, taken, start, reading.as_ref(), connection)).await?;
     // The slot is the lock: whoever streams from it may fence.
     let source = Source { system_identifier: &identity.system_identifier, timeline: identity.timeline };
@@ -240,6 +248,7 @@ pub async fn run(
         kafka,
         culprits: &learnt.culprits,
         letters,
+        marks,
         proof,
         reading,
         log,
@@ -295,6 +304,7 @@ struct Begun {
     /// How long the server bears silence.
     patience: Duration,
     letters: Option<Letters>,
+    marks: Option<Marks>,
     proof: Option<Proof>,
     sampler: Sampler,
     sample: Sample,
@@ -325,8 +335,10 @@ async fn begin(
     let system = &identity.system_identifier;
     // Rows that are read have positions below it.
     let from = reading.map_or(start, |reading| reading.at().of_older_rows().min(start));
-    let letters =
-        Letters::open(config, &server, system, proof.as_ref().map(Proof::hold), from, &learnt.culprits).await?;
+    let markers = marks::markers(config, &server).await?;
+    let hold = proof.as_ref().map(Proof::hold);
+    let letters = Letters::open(config, &server, system, hold, markers.clone(), from, &learnt.culprits).await?;
+    let marks = markers.map(|markers| Marks::new(config, &server, markers));
     let rota = Rota::start(config, server.clone(), pid);
     let mut sampler = Sampler::start(config, server);
     let sample = sampler.next().await?;
@@ -341,7 +353,7 @@ async fn begin(
         from = %start,
         "streaming"
     );
-    Ok(Begun { stream, identity, log, patience, letters, proof, sampler, sample, rota })
+    Ok(Begun { stream, identity, log, patience, letters, marks, proof, sampler, sample, rota })
 }
 
 /// Raises the epoch of the slot, whose lock this process has: from here on no other writes about it. Gives what was known
@@ -400,6 +412,7 @@ impl Session<'_> {
                     }
                 }
                 () = ready(&mut self.letters) => {}
+                marked = marked(&mut self.marks) => self.marked(marked),
                 ticked = ticked(&mut self.proof), if !reads => ticked?,
                 read = read(&mut self.reading, may_step) => {
                     if let Err(error) = read {
@@ -449,8 +462,11 @@ impl Session<'_> {
                 Output::Record(record) => {
                     self.proof.iter_mut().for_each(|proof| proof.streamed(record.xid));
                     sent = Some(record.ticket);
+                    if let Some(marks) = &mut self.marks {
+                        marks.taken(record.ticket, record.table, record.headers.get("id").unwrap_or_default());
+                    }
                     match &mut self.letters {
-                        Some(letters) => deliver(letters, &mut self.kafka, &record)?,
+                        Some(letters) => deliver(letters, &mut self.marks, &mut self.kafka, &record)?,
                         None if self.culprits.iter().any(|culprit| culprit.is_at(record.position, record.topic)) => {
                             return Err(Error::Culprit);
                         }
@@ -460,11 +476,25 @@ impl Session<'_> {
                 Output::Poison { ticket, poison } => {
                     sent = Some(ticket);
                     self.proof.iter_mut().for_each(|proof| proof.streamed(poison.xid));
+                    if let Some(marks) = &mut self.marks {
+                        marks.taken(ticket, &poison.table, poison.id.as_bytes());
+                        marks.dead(ticket, &poison.reason.to_string(), 0);
+                    }
                     match &mut self.letters {
                         Some(letters) => letters.poison(ticket, &poison)?,
                         None if self.reading.is_some() => return Err(Error::PoisonRow { poison }),
                         None => return Err(Error::Poison { poison, slot: self.config.slot.clone() }),
                     }
+                }
+                Output::Passed { ticket, position, table, id } => {
+                    let marks = self.marks.as_mut().expect("only rows that are marked are told of");
+                    marks.taken(ticket, table, id.as_bytes());
+                    let letters = self.letters.as_mut();
+                    if let Some(known) = letters.and_then(|letters| letters.parking.passed(position, &id)) {
+                        follows(marks, ticket, &known);
+                    }
+                    let settles = marks.settles(ticket);
+                    assert!(settles, "it was taken a moment ago");
                 }
                 Output::ReplyRequested => self.feedback.reply_requested(),
                 Output::Ignored { table, change: Change::Insert } => tracing::warn!(
@@ -549,7 +579,7 @@ impl Session<'_> {
             && !self.kafka.is_in_transaction()
             && letters.parking.announce_next(|record| self.kafka.send(record))?
         {
-            set_aside(letters, &mut self.kafka)?;
+            set_aside(letters, &mut self.marks, &mut self.kafka)?;
         }
         Ok(())
     }
@@ -558,7 +588,7 @@ impl Session<'_> {
     fn replay(&mut self) -> Result<(), Error> {
         let Some(letters) = &mut self.letters else { return Ok(()) };
         while !self.kafka.is_holding() && letters.parking.send_next(|record| self.kafka.send(record))? {
-            set_aside(letters, &mut self.kafka)?;
+            set_aside(letters, &mut self.marks, &mut self.kafka)?;
         }
         Ok(())
     }
@@ -570,8 +600,10 @@ impl Session<'_> {
         if let Some(letters) = &mut self.letters {
             confirmed.into_iter().for_each(|confirmed| letters.parking.confirmed(confirmed));
             letters.work()?;
-            letters.parking.take_acknowledged().into_iter().for_each(|ticket| self.pipeline.acknowledge(ticket));
+            let acknowledged = letters.parking.take_acknowledged();
+            acknowledged.into_iter().for_each(|ticket| settle(&mut self.marks, &mut self.pipeline, ticket));
         }
+        self.marks.iter_mut().for_each(Marks::work);
         if let (Some(proof), Some(confirmed)) = (&mut self.proof, confirmed) {
             proof.work(confirmed);
         }
@@ -579,17 +611,23 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// The rows of these events are marked.
+    fn marked(&mut self, tickets: Vec<Ticket>) {
+        tickets.into_iter().for_each(|ticket| self.pipeline.acknowledge(ticket));
+        self.observe_completed();
+    }
+
     /// Takes delivery reports.
     fn acknowledge(&mut self) -> Result<(), Error> {
-        let Session { kafka, pipeline, letters, .. } = self;
+        let Session { kafka, pipeline, letters, marks, .. } = self;
         kafka.poll(|ticket| {
             letters.iter_mut().for_each(|letters| letters.parking.delivered(ticket));
             if ticket.is_of_stream() {
-                pipeline.acknowledge(ticket);
+                settle(marks, pipeline, ticket);
             }
         })?;
         if let Some(letters) = letters {
-            set_aside(letters, kafka)?;
+            set_aside(letters, marks, kafka)?;
         }
         if let Some(Opened { stored, place, replayed }) = kafka.take_opened() {
             let position = stored.as_ref().map(|stored| stored.position.commit_lsn);
@@ -637,7 +675,7 @@ impl Session<'_> {
     }
 
     fn publish(&mut self) {
-        let Session { config, pipeline, kafka, letters, reading, published, .. } = self;
+        let Session { config, pipeline, kafka, letters, marks, reading, published, .. } = self;
         let mut now = self.status.now();
         now.confirmed = Some(pipeline.confirmed());
         now.in_flight_records = pipeline.ledger().outstanding();
@@ -669,7 +707,7 @@ impl Session<'_> {
         now.reason = match self.mode {
             Mode::Streaming => {
                 let trouble = letters.as_ref().and_then(Letters::trouble);
-                trouble.or(kafka.last_error()).map(str::to_owned)
+                trouble.or(marks.as_ref().and_then(Marks::trouble)).or(kafka.last_error()).map(str::to_owned)
             }
             Mode::Draining { .. } => Some("asked to stop".to_owned()),
             Mode::Detaching { .. } => Some("the database shuts down".to_owned()),
@@ -795,6 +833,7 @@ impl Session<'_> {
             | Error::Forwarded { .. }
             | Error::Silence { .. }
             | Error::Unauthorized { .. }
+            | Error::Unmarkable(_)
             | Error::SynchronousStandby { .. } => return error,
         };
         // A grace that has begun is not given twice.
@@ -826,6 +865,7 @@ impl Session<'_> {
                     }
                 }
                 () = ready(&mut self.letters) => {}
+                marked = marked(&mut self.marks) => self.marked(marked),
                 written = self.stream.progress(false), if attached => attached = written.is_ok(),
             }
         }
@@ -877,21 +917,35 @@ async fn ticked(proof: &mut Option<Proof>) -> Result<(), Error> {
 }
 
 /// Sends a record, unless it belongs among the dead letters.
-fn deliver(letters: &mut Letters, kafka: &mut Kafka, record: &Record<'_>) -> Result<(), Error> {
+fn deliver(
+    letters: &mut Letters,
+    marks: &mut Option<Marks>,
+    kafka: &mut Kafka,
+    record: &Record<'_>,
+) -> Result<(), Error> {
     match letters.parking.verdict(record) {
-        Verdict::Follow(known) => letters.follow(record, &known),
-        Verdict::Park(key) => letters.park(record, key)?,
-        Verdict::Refuse(culprit) => letters.refused(record, &culprit)?,
+        Verdict::Follow(known) => {
+            marks.iter_mut().for_each(|marks| follows(marks, record.ticket, &known));
+            letters.follow(record, &known);
+        }
+        Verdict::Park(key) => {
+            marks.iter_mut().for_each(|marks| marks.dead(record.ticket, parking::WAITS, 0));
+            letters.park(record, key)?;
+        }
+        Verdict::Refuse(culprit) => {
+            marks.iter_mut().for_each(|marks| marks.dead(record.ticket, &culprit.reason, 1));
+            letters.refused(record, &culprit)?;
+        }
         Verdict::Send => {
             kafka.send(record)?;
-            set_aside(letters, kafka)?;
+            set_aside(letters, marks, kafka)?;
         }
     }
     Ok(())
 }
 
 /// Makes a dead letter of a record that is refused.
-fn set_aside(letters: &mut Letters, kafka: &mut Kafka) -> Result<(), Error> {
+fn set_aside(letters: &mut Letters, marks: &mut Option<Marks>, kafka: &mut Kafka) -> Result<(), Error> {
     let Some((record, error)) = kafka.take_refused() else { return Ok(()) };
     let culprit = Culprit::of(&error).expect("a refused event is a culprit");
     if !record.ticket.is_of_stream() {
@@ -900,6 +954,7 @@ fn set_aside(letters: &mut Letters, kafka: &mut Kafka) -> Result<(), Error> {
     if letters.parking.refuses_announcement(record.ticket, &culprit)? {
         return Ok(());
     }
+    marks.iter_mut().for_each(|marks| marks.dead(record.ticket, &culprit.reason, 1));
     Ok(record.lend(|record| letters.refused(record, &culprit))?)
 }
 
@@ -907,6 +962,32 @@ fn set_aside(letters: &mut Letters, kafka: &mut Kafka) -> Result<(), Error> {
 async fn read(reading: &mut Option<Reading>, rows: bool) -> Result<(), Error> {
     match reading {
         Some(reading) => Ok(reading.ready(rows).await?),
+        None => std::future::pending().await,
+    }
+}
+
+/// The row says of the event what its dead letter says.
+fn follows(marks: &mut Marks, ticket: Ticket, known: &KnownLetter) {
+    match known.state {
+        dead_letter::State::Replayed => {}
+        dead_letter::State::Dead | dead_letter::State::Parked | dead_letter::State::Discarded => {
+            let reason = if known.reason.is_empty() { parking::WAITS } else { &known.reason };
+            marks.dead(ticket, reason, 0);
+        }
+    }
+}
+
+/// Kafka has the event, or it is a durable dead letter: acknowledged at once, or when its row is marked.
+fn settle(marks: &mut Option<Marks>, pipeline: &mut Pipeline, ticket: Ticket) {
+    if !marks.as_mut().is_some_and(|marks| marks.settles(ticket)) {
+        pipeline.acknowledge(ticket);
+    }
+}
+
+/// Resolves when rows are marked, or are due to be; never, where none are. Cancel safe.
+async fn marked(marks: &mut Option<Marks>) -> Vec<Ticket> {
+    match marks {
+        Some(marks) => marks.ready().await,
         None => std::future::pending().await,
     }
 }

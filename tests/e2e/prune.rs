@@ -1,11 +1,18 @@
 //! What is published and old goes, and nothing else does.
 
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
 use crate::support::{
     eventually,
+    kafka::Kafka,
+    long,
     outbox::Outbox,
     postgres::{Database, MAIN, Postgres, VERSIONS},
     proof::{ids_left, prove, prune, prune_as, pruned, with_progress},
-    streamed::WITHIN,
+    streamed::{WITHIN, quick},
     walpost::Walpost,
 };
 
@@ -225,8 +232,9 @@ fn by_day<'a>(database: &'a Database<'a>) -> Outbox<'a> {
 
 /// The partition of so many days ago.
 fn day(database: &Database<'_>, days: u32) -> String {
-    let date: String =
-        database.session().get(&format!("SELECT to_char(now() at time zone 'UTC' - interval '{days} days', 'YYYYMMDD')"));
+    let date: String = database
+        .session()
+        .get(&format!("SELECT to_char(now() at time zone 'UTC' - interval '{days} days', 'YYYYMMDD')"));
     format!("walpost.outbox_{date}")
 }
 
@@ -235,7 +243,8 @@ fn exists(database: &Database<'_>, table: &str) -> bool {
 }
 
 fn is_attached(database: &Database<'_>, table: &str) -> bool {
-    database.session().get::<String>(&format!("SELECT relispartition FROM pg_class WHERE oid = '{table}'::regclass")) == "t"
+    database.session().get::<String>(&format!("SELECT relispartition FROM pg_class WHERE oid = '{table}'::regclass"))
+        == "t"
 }
 
 fn enqueue(database: &Database<'_>, key: &str, days: u32) -> String {
@@ -417,12 +426,149 @@ fn names_that_need_quotes_are_pruned_too() {
     letter(&database, "it''s é", "dead");
     prove(&database, &database.name);
     let arguments = [
-        "--table", r#""My ""S"" é"."Out'Box""#, "--publication", "Pub 'é'", "--column", "id=Event Id", "--column",
-        "aggregate_id=a'b", "--column", "aggregate_type=select", "--column", "payload=Payload $1", "--column",
-        "occurred_at=漢字", "--column", "txid=tx;--",
+        "--table",
+        r#""My ""S"" é"."Out'Box""#,
+        "--publication",
+        "Pub 'é'",
+        "--column",
+        "id=Event Id",
+        "--column",
+        "aggregate_id=a'b",
+        "--column",
+        "aggregate_type=select",
+        "--column",
+        "payload=Payload $1",
+        "--column",
+        "occurred_at=漢字",
+        "--column",
+        "txid=tx;--",
     ];
     let report = pruned(&database, &arguments);
     assert_eq!((&report["deleted"], &report["kept"]["dead_letters"]), (&1.into(), &1.into()));
     let left = database.session().rows(r#"SELECT "Event Id" FROM "My ""S"" é"."Out'Box""#);
     assert_eq!(left.concat(), [Some("it's é".to_owned())]);
+}
+
+/// What a walpost that streams has proven, by now, of rows that may be as old as they like.
+fn proven(database: &Database<'_>, rows: u64) {
+    eventually(WITHIN, "it is proven", || {
+        (pruned(database, &["--retention", "0s", "--dry-run"])["deleted"] == rows).then_some(())
+    });
+}
+
+#[test]
+fn nothing_goes_that_kafka_does_not_have_and_what_goes_sends_nothing() {
+    let kafka = Kafka::shared();
+    let database = Postgres::shared(MAIN).database();
+    let outbox = with_progress(&database);
+    kafka.create_blockable_topic(&outbox.topic("t"), 1);
+    let walpost = Walpost::start(&quick(&outbox, "progress_interval = '200ms'\n"));
+    walpost.streams(&outbox, WITHIN);
+    let mut writer = outbox.writer();
+    (0..50).for_each(|_| writer.one("t", "k"));
+    proven(&database, 50);
+    kafka.block(&outbox.topic("t"));
+    (0..50).for_each(|_| writer.one("t", "k"));
+    let report = pruned(&database, &["--retention", "0s"]);
+    assert_eq!((&report["deleted"], &report["kept"]["unproven"]), (&50.into(), &50.into()));
+    assert_eq!(pruned(&database, &["--retention", "0s"])["deleted"], 0);
+    kafka.unblock(&outbox.topic("t"));
+    // Others write on while it prunes.
+    thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let mut writer = outbox.writer();
+            (0..500).for_each(|n| writer.one("t", &format!("k{n}")))
+        });
+        while !writing.is_finished() {
+            pruned(&database, &["--retention", "0s"]);
+        }
+    });
+    outbox.drained(WITHIN);
+    eventually(WITHIN, "all of it goes", || {
+        pruned(&database, &["--retention", "0s"]);
+        ids_left(&database).is_empty().then_some(())
+    });
+    outbox.drained(WITHIN);
+    assert_eq!(walpost.terminate(WITHIN), 0);
+    outbox.delivered(kafka, &["t"], WITHIN).assert_exactly_once();
+}
+
+#[test]
+fn a_walpost_that_streams_prunes_now_and_then() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = with_progress(&database);
+    let more = "progress_interval = '200ms'\nretention = '0s'\nprune.every = '1s'\n";
+    let walpost = Walpost::start(&quick(&outbox, more));
+    walpost.streams(&outbox, WITHIN);
+    let mut writer = outbox.writer();
+    (0..20).for_each(|_| writer.one("t", "k"));
+    eventually(WITHIN, "they go", || ids_left(&database).is_empty().then_some(()));
+    assert!(walpost.log().contains("pruned"), "{}", walpost.log());
+    assert_eq!(walpost.terminate(WITHIN), 0);
+    outbox.delivered(Kafka::shared(), &["t"], WITHIN).assert_exactly_once();
+}
+
+/// Milliseconds that inserts took, at 500 a second, until `enough`.
+fn latencies(database: &Database<'_>, mut enough: impl FnMut(Duration) -> bool) -> Vec<f64> {
+    let session = database.session();
+    let insert =
+        "INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type, payload) VALUES ('t', 'k', 'e', '{}')";
+    let start = Instant::now();
+    let mut taken = Vec::new();
+    let mut due = start;
+    while !enough(start.elapsed()) {
+        thread::sleep(due.saturating_duration_since(Instant::now())); // the rate of the writer
+        session.run(insert);
+        taken.push(due.elapsed().as_secs_f64() * 1e3);
+        due += Duration::from_millis(2);
+    }
+    taken.sort_by(f64::total_cmp);
+    taken
+}
+
+/// Two million rows in the long form: its figures are in `benches/README.md`. How long writers wait is printed and not judged.
+#[test]
+fn a_large_table_is_pruned_beside_writers_and_a_stream() {
+    let rows: u64 = if long() { 2_000_000 } else { 20_000 };
+    let alone_for = Duration::from_secs(if long() { 30 } else { 1 });
+    let server = Postgres::start(MAIN, &["fsync=on", "max_wal_size=4GB", "shared_buffers=256MB"]);
+    let database = server.database();
+    let outbox = with_progress(&database);
+    let session = database.session();
+    session.run(&format!(
+        "INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type, payload, occurred_at)
+         SELECT 't', 'k' || n % 1000, 'e', jsonb_build_object('n', n, 'pad', repeat('x', 150)), now() - interval '8 days'
+         FROM generate_series(1, {rows}) n"
+    ));
+    session.run("VACUUM ANALYZE walpost.outbox");
+    session.run("CHECKPOINT");
+    session.run(&format!("SELECT pg_replication_slot_advance('{}', pg_current_wal_lsn())", outbox.slot()));
+    prove(&database, &database.name);
+    let walpost = Walpost::start(&quick(&outbox, ""));
+    walpost.streams(&outbox, WITHIN);
+    let alone = latencies(&database, |elapsed| elapsed >= alone_for);
+    let (started, beside, report) = thread::scope(|scope| {
+        let started = Instant::now();
+        let pruning = scope.spawn(|| pruned(&database, &[]));
+        let beside = latencies(&database, |_| pruning.is_finished());
+        (started, beside, pruning.join().expect("it prunes"))
+    });
+    let took = started.elapsed();
+    assert_eq!(report["deleted"], rows, "{report}");
+    let kept =
+        report["kept"]["young"].as_u64().unwrap_or_default() + report["kept"]["unproven"].as_u64().unwrap_or_default();
+    assert!(kept >= alone.len() as u64, "what writers wrote stays: {report}");
+    let percentile = |of: &[f64], p: f64| of[((of.len() - 1) as f64 * p) as usize];
+    for (what, of) in [("alone", &alone), ("beside prune", &beside)] {
+        println!(
+            "{what}: {} inserts, p50 {:.2} ms, p95 {:.2} ms, p99 {:.2} ms, max {:.1} ms",
+            of.len(),
+            percentile(of, 0.5),
+            percentile(of, 0.95),
+            percentile(of, 0.99),
+            percentile(of, 1.0)
+        );
+    }
+    println!("{rows} rows pruned in {:.1} s", took.as_secs_f64());
+    assert_eq!(walpost.terminate(WITHIN), 0);
 }

@@ -7,6 +7,7 @@ mod ledger;
 mod messages;
 #[path = "../support/outbox.rs"]
 mod outbox;
+mod passed;
 mod poison;
 mod records;
 mod relations;

@@ -53,6 +53,8 @@ pub(crate) enum Outcome {
     Poison(Ticket, Poison),
     ReplyRequested,
     Ignored(String),
+    /// Ticket and id.
+    Passed(Ticket, String),
 }
 
 pub(crate) struct Stream {
@@ -79,6 +81,7 @@ impl Stream {
         Ok(match self.pipeline.step(frame)? {
             Output::None => Outcome::Nothing,
             Output::Record(record) => Outcome::Sent(Sent::new(&record)),
+            Output::Passed { ticket, id, .. } => Outcome::Passed(ticket, id),
             Output::Poison { ticket, poison } => Outcome::Poison(ticket, *poison),
             Output::ReplyRequested => Outcome::ReplyRequested,
             Output::Ignored { table, change } => Outcome::Ignored(format!("{change:?} {table}")),

@@ -24,7 +24,7 @@ fn feed(frames: &[Vec<u8>]) {
                 assert!(record.headers.get("id").is_some());
                 in_flight.push(record.ticket);
             }
-            Ok(Output::Poison { ticket, .. }) => in_flight.push(ticket),
+            Ok(Output::Poison { ticket, .. } | Output::Passed { ticket, .. }) => in_flight.push(ticket),
             Ok(Output::None | Output::ReplyRequested | Output::Ignored { .. }) => {}
             Err(error) => {
                 assert!(!error.to_string().is_empty());
@@ -173,7 +173,7 @@ fn the_sample_is_whole() {
     for frame in &frames {
         match pipeline.step(frame).unwrap() {
             Output::Record(record) => in_flight.push(record.ticket),
-            Output::Poison { ticket, .. } => in_flight.push(ticket),
+            Output::Poison { ticket, .. } | Output::Passed { ticket, .. } => in_flight.push(ticket),
             Output::None | Output::ReplyRequested | Output::Ignored { .. } => {}
         }
     }

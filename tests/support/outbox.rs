@@ -1,7 +1,7 @@
 //! Outbox tables as a configuration would describe them.
 #![allow(dead_code)] // each test needs another part
 
-use walpost::pipeline::outbox::{Columns, Optional, Outbox, TableName, Timestamp};
+use walpost::pipeline::outbox::{AfterPublish, Columns, Optional, Outbox, TableName, Timestamp};
 
 fn optional(name: &str) -> Optional {
     Optional { name: name.to_owned(), named: false }
@@ -28,6 +28,7 @@ pub(crate) fn walpost(schema: &str, table: &str) -> Outbox {
         topic: "outbox.event.${aggregate_type}".parse().expect("a template"),
         timestamp: Timestamp::Commit,
         order_by: Vec::new(),
+        after_publish: AfterPublish::Keep,
     }
 }
 

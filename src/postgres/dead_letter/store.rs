@@ -181,6 +181,19 @@ impl Store {
         rows.iter().map(|row| Ok(Stored::read(row)?)).collect()
     }
 
+    /// The outbox, as SQL writes it, and the event id of each.
+    pub async fn events(&self, replayed: &[Replayed]) -> Result<Vec<(String, String)>, Error> {
+        let statement = format!(
+            "select source_table, event_id from {} join unnest($1::bigint[], $2::text[]) as sent (row, at)
+             on id = row and position = at where slot = $3",
+            self.table
+        );
+        let (ids, positions): (Vec<i64>, Vec<String>) =
+            replayed.iter().map(|Replayed { row, position }| (*row, position.to_string())).unzip();
+        let rows = self.client.query(&statement, &[&ids, &positions, &self.slot]).await?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    }
+
     /// Kafka has acknowledged these: they are replayed. Gives how many were not settled as such before, and the keys that
     /// have no parked row any more thereby, which are the stream's again. Where rows are left, parked since the request, the request passes on to them.
     pub async fn settle(&self, replayed: &[Replayed]) -> Result<(u64, Vec<ParkKey>), Error> {

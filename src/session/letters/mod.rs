@@ -17,6 +17,7 @@ use std::{
 
 use tokio::task::JoinHandle;
 
+use super::marks::{self, Markers};
 pub(super) use parking::Verdict;
 use parking::{Done, Parking, Rules, Work};
 
@@ -137,6 +138,8 @@ struct Table {
     /// What each write asks for first.
     hold: Option<Hold>,
     schema: String,
+    /// Outboxes whose rows say when an event was sent after all.
+    markers: Option<Markers>,
 }
 
 impl Letters {
@@ -146,6 +149,7 @@ impl Letters {
         server: &ConnInfo,
         system_identifier: &str,
         hold: Option<&Hold>,
+        markers: Option<Markers>,
         from: Lsn,
         culprits: &[Culprit],
     ) -> Result<Option<Letters>, Error> {
@@ -155,6 +159,7 @@ impl Letters {
             slot: config.slot.clone(),
             hold: hold.cloned(),
             schema: names::home(config).to_owned(),
+            markers,
         };
         let store = table.connect().await?;
         let access = store.access().await?;
@@ -324,6 +329,9 @@ impl Table {
                 Done::Written(letters.clone())
             }
             Work::Settle(sent) => {
+                if let Some(markers) = &self.markers {
+                    marks::mark_replayed(&self.at, markers, &store.events(sent).await?).await?;
+                }
                 let (rows, keys) = store.settle(sent).await?;
                 Done::Settled { rows, keys }
             }

@@ -34,6 +34,9 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// may park as many as are sent, without end.
 const LAST: u64 = 500;
 
+/// The reason of an event with which nothing is wrong.
+pub const WAITS: &str = "waits behind an earlier event of its aggregate";
+
 /// Where dead letters go, and how many may be parked. They go to the table, or to the topic, or to both.
 #[derive(Clone, Debug)]
 pub struct Rules {
@@ -179,6 +182,11 @@ impl Parking {
         is_parked.then_some(own)
     }
 
+    /// Kafka has passed over this event already, or has it: what the table has of it.
+    pub fn passed(&mut self, position: Position, id: &str) -> Option<KnownLetter> {
+        if self.known.is_empty() { None } else { self.meet(position, id) }
+    }
+
     /// The stream has come to this event: what the table has of it.
     fn meet(&mut self, position: Position, id: &str) -> Option<KnownLetter> {
         let known = self.known.letter(position, id).cloned();
@@ -206,8 +214,7 @@ impl Parking {
 
     /// Nothing is wrong with it, but it waits behind another.
     pub fn park(&mut self, record: &Record<'_>, key: ParkKey, at: SystemTime) -> Result<(), Error> {
-        let reason = "waits behind an earlier event of its aggregate";
-        self.take(record.ticket, DeadLetter::of_record(record, ReasonClass::Parked, reason, 0, Some(key), at))
+        self.take(record.ticket, DeadLetter::of_record(record, ReasonClass::Parked, WAITS, 0, Some(key), at))
     }
 
     /// Kafka does not take it.
