@@ -222,7 +222,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    fn parse(text: &str) -> Option<Snapshot> {
+    pub(crate) fn parse(text: &str) -> Option<Snapshot> {
         let mut parts = text.split(':');
         let (_xmin, xmax, running) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?);
         let running = running.split(',').filter(|xid| !xid.is_empty()).map(|xid| xid.parse().ok());

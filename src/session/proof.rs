@@ -294,3 +294,31 @@ impl Tick {
         Ok((wrote, candidate))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cover(uncovered: &mut Uncovered, snapshot: &str) -> bool {
+        uncovered.cover(&Snapshot::parse(snapshot).unwrap())
+    }
+
+    #[test]
+    fn what_was_streamed_before_it_became_visible_stays_uncovered() {
+        let mut uncovered = Uncovered { xids: vec![7, 8, 12], more: false };
+        assert!(cover(&mut uncovered, "8:12:8"), "it covers 7");
+        assert_eq!(uncovered.xids, [8, 12]);
+        assert!(!cover(&mut uncovered, "8:12:8"), "nothing new: not worth a write");
+        assert!(cover(&mut uncovered, "13:13:") && uncovered.is_empty());
+    }
+
+    #[test]
+    fn where_transactions_are_not_told_apart_any_that_runs_may_be_one_of_them() {
+        let mut uncovered = Uncovered { xids: vec![7], more: true };
+        assert!(cover(&mut uncovered, "5:9:5"));
+        assert_eq!((&uncovered.xids[..], uncovered.more), (&[5][..], false));
+        let full = Uncovered { xids: (0..UNCOVERED_MAX as u32).collect(), more: false };
+        uncovered.add(Some(full));
+        assert!(uncovered.more && uncovered.xids.len() == UNCOVERED_MAX);
+    }
+}
