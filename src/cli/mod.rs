@@ -14,9 +14,11 @@ mod config;
 mod dead_letter;
 mod demo;
 pub mod logging;
+mod moment;
 pub mod output;
 mod printable;
 mod prune;
+mod replay;
 mod run;
 mod setup;
 mod status;
@@ -42,7 +44,7 @@ use crate::config::{ConfigError, FILE_ARGUMENT};
     name = "walpost",
     version,
     max_term_width = 120,
-    after_help = "Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 findings of check."
+    after_help = "Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 findings of check, or events that replay left out."
 )]
 pub struct Cli {
     /// Configuration file, in TOML [variable: WALPOST_CONFIG].
@@ -64,6 +66,7 @@ pub enum Command {
     Tail(tail::Args),
     DeadLetter(dead_letter::Args),
     Prune(prune::Args),
+    Replay(replay::Args),
     Bookmark(bookmark::Args),
     Teardown(teardown::Args),
     Config(config::Args),
@@ -95,6 +98,7 @@ pub async fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Tail(args) => tail::run(args).await,
         Command::DeadLetter(args) => dead_letter::run(args).await,
         Command::Prune(args) => prune::run(args).await,
+        Command::Replay(args) => replay::run(args).await,
         Command::Bookmark(args) => bookmark::run(args).await,
         Command::Teardown(args) => teardown::run(args).await,
         Command::Config(args) => config::run(args).await,

@@ -44,7 +44,8 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     if let Some(every) = config.prune_every {
         tokio::spawn(prune_every(every, config.clone(), Arc::clone(&status)));
     }
-    match supervisor::run(&config, &status, stop_signal()?).await? {
+    match supervisor::run(&config, &status, stop_signal("what is not confirmed is sent again by the next run")?).await?
+    {
         End::Drained | End::ServerStopped => Ok(Exit::Done),
         End::GraceOver { undelivered } => {
             anyhow::bail!(
@@ -91,8 +92,8 @@ async fn prune_every(every: Duration, config: Config, status: Arc<Status>) {
     }
 }
 
-/// Turns true at the first SIGTERM or SIGINT; the second one exits.
-fn stop_signal() -> anyhow::Result<watch::Receiver<bool>> {
+/// Turns true at the first SIGTERM or SIGINT; the second one exits, which means this for what is under way.
+pub(super) fn stop_signal(meaning: &'static str) -> anyhow::Result<watch::Receiver<bool>> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let (sender, stop) = watch::channel(false);
     tokio::spawn(async move {
@@ -102,7 +103,7 @@ fn stop_signal() -> anyhow::Result<watch::Receiver<bool>> {
                 _ = int.recv() => {}
             }
             if second {
-                tracing::warn!("second signal: exiting at once; what is not confirmed is sent again by the next run");
+                tracing::warn!("second signal: exiting at once; {meaning}");
                 process::exit(1);
             }
             sender.send_replace(true);

@@ -74,8 +74,8 @@ enum State {
     Clear,
     /// Everything up to the stored event, which must come.
     Until(Stored),
-    /// Everything below the switch to a later timeline: what Kafka has beyond it happened to a server that is gone.
-    Below(Lsn),
+    /// Everything before this place.
+    Below(Position),
 }
 
 impl Resume {
@@ -85,7 +85,8 @@ impl Resume {
         let (position, timeline) = (stored.position, stored.timeline);
         let switch = log.history.iter().find(|(left, _)| *left == timeline).map(|(_, at)| *at);
         let state = match switch {
-            Some(switch) if position.commit_lsn >= switch => State::Below(switch),
+            // What Kafka has beyond the switch to a later timeline happened to a server that is gone.
+            Some(switch) if position.commit_lsn >= switch => State::Below(Position::first_of(switch)),
             None if timeline != log.timeline => {
                 return Err(Mismatch::OtherBranch { stored: position, timeline, own: log.timeline });
             }
@@ -96,10 +97,15 @@ impl Resume {
         Ok(Resume(state))
     }
 
+    /// Passes over what comes before a place.
+    pub fn below(place: Position) -> Resume {
+        Resume(State::Below(place))
+    }
+
     /// The switch below which everything is passed over, where Kafka has events from beyond it.
     pub fn cut_at(&self) -> Option<Lsn> {
         match self.0 {
-            State::Below(switch) => Some(switch),
+            State::Below(switch) => Some(switch.commit_lsn),
             State::Clear | State::Until(_) => None,
         }
     }
@@ -113,7 +119,7 @@ impl Resume {
     pub(super) fn admits(&mut self, position: Position, id: impl FnOnce() -> String) -> Result<bool, Mismatch> {
         match &self.0 {
             State::Clear => return Ok(true),
-            State::Below(switch) if position.commit_lsn < *switch => return Ok(false),
+            State::Below(place) if position < *place => return Ok(false),
             State::Below(_) => {}
             State::Until(stored) if position < stored.position => return Ok(false),
             State::Until(stored) if position > stored.position => {

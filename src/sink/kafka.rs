@@ -115,6 +115,22 @@ impl Kafka {
     /// A producer for what `source` streams. Exactly once, it holds what it is given until older ones are fenced.
     /// `sets_aside`: a record that Kafka refuses is not the end, so that limits are worth knowing beforehand.
     pub fn new(config: &Config, batches: BatchBytes, source: Source<'_>, sets_aside: bool) -> Result<Kafka, Error> {
+        Kafka::open(config, batches, source, sets_aside, false)
+    }
+
+    /// A producer for what is sent again beside the stream, and leaves the stream's producer and position alone. What Kafka
+    /// refuses is [set aside](Kafka::take_refused).
+    pub fn aside(config: &Config, source: Source<'_>) -> Result<Kafka, Error> {
+        Kafka::open(config, BatchBytes::of(config), source, true, true)
+    }
+
+    fn open(
+        config: &Config,
+        batches: BatchBytes,
+        source: Source<'_>,
+        sets_aside: bool,
+        aside: bool,
+    ) -> Result<Kafka, Error> {
         let mut properties = properties(config);
         properties.insert("batch.size".to_owned(), batches.0.to_string());
         let principal = principal(&config.kafka);
@@ -122,6 +138,7 @@ impl Kafka {
             Delivery::AtLeastOnce => None,
             Delivery::ExactlyOnce(exactly_once) => {
                 let positions = Positions::new(config, exactly_once, source, principal.clone());
+                let positions = if aside { positions.aside() } else { positions };
                 make_transactional(&mut properties, positions.transactional_id());
                 Some((positions, exactly_once))
             }
@@ -169,7 +186,7 @@ impl Kafka {
                     self.held = Some(Held::Topic { record: OwnedRecord::new(record), preparation });
                     return Ok(());
                 }
-                None => self.open(record.topic),
+                None => self.open_topic(record.topic),
             },
         };
         let fits = self.topics[topic.index()].batch_bytes_max.is_none_or(|limit| record.size_in_batch() <= limit);
@@ -257,7 +274,7 @@ impl Kafka {
 
     /// Sends a record that is no event, to be read when this stream is opened again.
     fn store(&mut self, topic: &str, key: &str, position: Position, value: &[u8]) -> Result<(), Error> {
-        let id = self.ids.get(topic).copied().unwrap_or_else(|| self.open(topic));
+        let id = self.ids.get(topic).copied().unwrap_or_else(|| self.open_topic(topic));
         self.hand_over(
             id,
             &Record {
@@ -312,7 +329,7 @@ impl Kafka {
                     Err(error) if error.is_local() => return self.refuse(record, error),
                     prepared => prepared?,
                 };
-                let topic = self.open(&record.topic);
+                let topic = self.open_topic(&record.topic);
                 if let Some(limit) = prepared.batch_bytes_max {
                     self.learn(topic, limit);
                 }
@@ -489,7 +506,7 @@ impl Kafka {
         self.diagnosis.finding().or(self.last_error.as_deref())
     }
 
-    fn open(&mut self, name: &str) -> TopicId {
+    fn open_topic(&mut self, name: &str) -> TopicId {
         let id = self.producer.topic(name);
         self.ids.insert(name.to_owned(), id);
         let (name, since) = (name.to_owned(), Instant::now());

@@ -56,6 +56,8 @@ pub(super) struct Positions {
     slot: String,
     consumer: ClientConfig,
     principal: String,
+    /// None is read or written: what is sent is no part of the stream.
+    aside: bool,
 }
 
 /// The value of a record, as JSON.
@@ -111,7 +113,17 @@ impl Positions {
             slot: config.slot.clone(),
             consumer: consumer_properties(config),
             principal,
+            aside: false,
         }
+    }
+
+    /// For what is sent again beside the stream: by a producer of its own, which leaves the stream's and its position alone.
+    pub(super) fn aside(self) -> Positions {
+        Positions { transactional_id: format!("{}-replay", self.transactional_id), aside: true, ..self }
+    }
+
+    pub(super) fn is_aside(&self) -> bool {
+        self.aside
     }
 
     pub(super) fn transactional_id(&self) -> &str {
@@ -151,6 +163,9 @@ impl Positions {
     /// Reads this stream's position, after every older producer of it was fenced. Makes the topic where there is none.
     /// Blocks; gives up with nothing when nobody `wants` the answer any more.
     pub(super) fn read(&self, wants: impl Fn() -> bool) -> Result<Opened, Error> {
+        if self.aside {
+            return Ok(Opened::default());
+        }
         let uncommitted = self.consumer(&[("isolation.level", "read_uncommitted")])?;
         let committed = self.consumer(&[("isolation.level", "read_committed"), ("enable.partition.eof", "true")])?;
         while wants() {

@@ -218,7 +218,8 @@ impl Transaction {
         }
         let Phase::Open(mut batch) = std::mem::replace(&mut self.phase, Phase::Closed) else { return None };
         let value = |position| self.positions.value(position, &batch.event_id, place(position));
-        let reached = batch.reached.map(|position| (position, value(position)));
+        let kept = batch.reached.filter(|_| !self.positions.is_aside());
+        let reached = kept.map(|position| (position, value(position)));
         let replays = batch.replays;
         batch.unanswered += usize::from(reached.is_some()) + usize::from(replays);
         self.phase = Phase::Closing(batch);

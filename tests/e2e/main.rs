@@ -23,6 +23,7 @@ mod proof;
 mod prune;
 mod records;
 mod relations;
+mod replay;
 mod resources;
 mod routing;
 mod security;

@@ -1,0 +1,282 @@
+//! `walpost replay`: sends published events again, beside the stream.
+//!
+//! From the log where a bookmark still holds it, exactly as the stream sent them; else from the rows of the tables. Nothing
+//! here touches the slot, the proof or the dead letters.
+
+mod line;
+mod meter;
+mod pace;
+mod pump;
+pub(super) mod range;
+mod selection;
+mod source;
+
+use anyhow::{Context, bail};
+use clap::{ArgGroup, value_parser};
+use tokio::sync::watch;
+
+use self::{
+    meter::{Meter, Whole},
+    pump::{Ended, Pump, Sink, Tally},
+    range::{Place, choose, shown},
+    selection::Selection,
+    source::{Log, Source, Table},
+};
+use super::{Exit, output, run::stop_signal};
+use crate::{
+    config::{Config, Flags, Needs},
+    pipeline::{
+        Lsn,
+        outbox::{Optional, Outbox, is_topic},
+        template::Template,
+    },
+    postgres::{
+        bookmark::{Bookmark, Name},
+        progress,
+        published::Published,
+        quote::{literal, qualified},
+        replication::{Identity, Replication},
+        rows::{self, Plan, Rows},
+        slot::Slot,
+        sql::{self, Sql},
+    },
+    setup::names,
+    sink::kafka::{self, Kafka},
+};
+
+/// Send published events again, from the log or from the table
+///
+/// From the log: --from-lsn or --bookmark, as far as a bookmark holds it, in the order and with the position of the stream.
+/// From the table: the rows that are still there, in the order of seq, without a position. The records go where they went,
+/// with a last header replay: true. The stream goes on meanwhile and is not touched. Exits with 3 when some events could not
+/// be sent, with 1 when it was stopped or nothing matches.
+#[derive(clap::Args)]
+#[command(
+    group(ArgGroup::new("what").args(["from_lsn", "bookmark"]).args(selection::OPTIONS).required(true).multiple(true)),
+    group(ArgGroup::new("log").args(["from_lsn", "to_lsn", "bookmark"]).multiple(true).conflicts_with_all(selection::OPTIONS)),
+    group(ArgGroup::new("where").args(["topic", "stdout", "dry_run"])),
+    after_help = "Examples:\n  walpost replay --from-lsn 16/B374D848 --dry-run\n  \
+                  walpost replay --bookmark before_deploy --topic orders.again --rate 500\n  \
+                  walpost replay --aggregate order/o-812 --since 2h"
+)]
+pub struct Args {
+    /// Events from this place in the log on: as PostgreSQL prints it, or the position of a record.
+    #[arg(long, value_name = "LSN")]
+    from_lsn: Option<Place>,
+    /// Up to this transaction or event, included; else up to where the slot is confirmed now.
+    #[arg(long, value_name = "LSN")]
+    to_lsn: Option<Place>,
+    /// From this bookmark; else from the newest one at or before --from-lsn.
+    #[arg(long, value_name = "NAME")]
+    bookmark: Option<Name>,
+    #[command(flatten)]
+    selection: Selection,
+    /// Send all of it to this topic.
+    #[arg(long, value_name = "TOPIC", value_parser = topic)]
+    topic: Option<String>,
+    /// Print one JSON object a line, and send nothing.
+    #[arg(long)]
+    stdout: bool,
+    /// Count the events for each topic, and send nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Most records a second.
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    rate: Option<u32>,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+fn topic(name: &str) -> Result<String, String> {
+    match is_topic(name) {
+        true => Ok(name.to_owned()),
+        false => Err("Kafka takes 1 to 249 of a-z A-Z 0-9 . _ - and neither \".\" nor \"..\"".to_owned()),
+    }
+}
+
+pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
+    let sends = !args.stdout && !args.dry_run;
+    let config = Config::load(&args.flags, if sends { Needs::BOTH } else { Needs::DATABASE })?;
+    let mut stop = stop_signal("what is under way may or may not arrive")?;
+    let mut connection = Replication::connect(&config.database).await?;
+    let identity = connection.identify_system().await?;
+    let job = Job { args: &args, config: &config, identity: &identity };
+    if args.from_lsn.is_some() || args.bookmark.is_some() {
+        job.log(connection, &mut stop).await
+    } else {
+        connection.close().await;
+        job.table(&mut stop).await
+    }
+}
+
+struct Job<'a> {
+    args: &'a Args,
+    config: &'a Config,
+    identity: &'a Identity,
+}
+
+impl Job<'_> {
+    async fn log(&self, connection: Replication, stop: &mut watch::Receiver<bool>) -> anyhow::Result<Exit> {
+        let (args, config) = (self.args, self.config);
+        let client = sql::connect(connection.server()).await?;
+        let major = (client.server_version() / 10_000) as i32;
+        let Some(live) = Slot::read(&client, major, &config.slot).await? else {
+            bail!("there is no slot {}, so nothing says what is published", config.slot);
+        };
+        let bookmarks = Bookmark::all(&client, major, &config.slot).await?;
+        let (slot, range) = choose(&bookmarks, &live, args.bookmark.as_ref(), args.from_lsn, args.to_lsn)?;
+        drop(client);
+        let sink = self.sink()?;
+        let (log, start) = Log::open(config, connection, slot, range).await?;
+        tracing::info!(from = shown(range.from), until = shown(range.until), through = slot, "replaying the log");
+        let meter = Meter::new(Whole::Log { from: range.from.commit_lsn, until: range.until.commit_lsn });
+        let mut pump = Pump::new(config, self.outboxes(), start, sink, args.rate, meter);
+        log.prepare(&mut pump.pipeline);
+        let mut source = Source::Log(Box::new(log));
+        let ended = pump.run(&mut source, stop).await;
+        let tally = pump.close().await;
+        source.close().await;
+        let next = shown(tally.next().unwrap_or(range.from));
+        let go_on = format!("to go on: --from-lsn {next}");
+        self.told(ended.with_context(|| go_on.clone())?, &tally, &go_on)
+    }
+
+    async fn table(&self, stop: &mut watch::Receiver<bool>) -> anyhow::Result<Exit> {
+        let config = self.config;
+        let client = sql::connect(&config.database).await?;
+        rows::begin(&client, client.server_version(), None).await?;
+        let mut plans = Vec::with_capacity(config.outboxes.len());
+        let mut count = 0;
+        for outbox in &config.outboxes {
+            let plan = Plan::read(&client, client.server_version(), outbox, &config.publication).await?;
+            let condition = self.condition(&client, outbox).await?;
+            let counted = plan.count(&client, Some(&condition)).await;
+            count += counted.with_context(|| format!("rows of {} cannot be chosen so", outbox.name))?;
+            plans.push((plan, condition));
+        }
+        if count == 0 {
+            bail!("no row matches");
+        }
+        let mut pump = Pump::new(
+            config,
+            self.outboxes(),
+            Lsn::INVALID,
+            self.sink()?,
+            self.args.rate,
+            Meter::new(Whole::Rows(count)),
+        );
+        let mut go_on = String::new();
+        let mut ended = Ok(Ended::All);
+        for (plan, condition) in plans {
+            let name = plan.table().to_string();
+            let table = Table::new(Rows::open(&client, plan, Some(&condition), None).await?);
+            table.prepare(&mut pump.pipeline);
+            let mut source = Source::Table(Box::new(table));
+            ended = pump.run(&mut source, stop).await;
+            if !matches!(ended, Ok(Ended::All)) {
+                if let Source::Table(table) = &source {
+                    go_on = format!("the last row that was read is {} of {name}", table.last());
+                }
+                break;
+            }
+            pump.pipeline.end_reading();
+        }
+        let tally = pump.close().await;
+        self.told(ended.with_context(|| go_on.clone())?, &tally, &go_on)
+    }
+
+    /// The condition on rows of an outbox.
+    async fn condition(&self, client: &Sql, outbox: &Outbox) -> anyhow::Result<String> {
+        let (selection, config) = (&self.args.selection, self.config);
+        let condition = selection.condition(outbox);
+        if !selection.unproven {
+            return Ok(condition);
+        }
+        let home = names::home(config);
+        let table = qualified(home, progress::TABLE);
+        if progress::Access::read(client, home).await?.is_none_or(|access| !access.select) {
+            bail!(
+                "nothing tells what is proven: table {table} does not exist or may not be read; walpost setup makes it"
+            );
+        }
+        let columns = client
+            .query(
+                "select attname::text from pg_attribute a join pg_class c on c.oid = a.attrelid
+                 join pg_namespace n on n.oid = c.relnamespace
+                 where n.nspname = $1 and c.relname = $2 and attnum > 0 and not attisdropped",
+                &[&outbox.name.schema, &outbox.name.table],
+            )
+            .await?;
+        let columns: Vec<String> = columns.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+        let published = Published::of(outbox, |column| columns.iter().any(|known| known == column));
+        let Some(published) = published else {
+            bail!(
+                "nothing tells which rows of {} are proven: it has no column {}",
+                outbox.name,
+                outbox.columns.txid.name
+            );
+        };
+        Ok(format!(
+            "{condition} and not exists (select from {table} p where p.slot = {} and p.system_identifier = {} and {})",
+            literal(&config.slot),
+            literal(&self.identity.system_identifier),
+            published.condition(home)
+        ))
+    }
+
+    fn sink(&self) -> anyhow::Result<Sink> {
+        if self.args.dry_run {
+            return Ok(Sink::Count);
+        }
+        if self.args.stdout {
+            return Ok(Sink::Print);
+        }
+        let Identity { system_identifier, timeline, .. } = self.identity;
+        let source = kafka::Source { system_identifier, timeline: *timeline };
+        Ok(Sink::Kafka(Box::new(Kafka::aside(self.config, source)?)))
+    }
+
+    /// The outboxes, with another topic where one is asked for: neither template nor column has a say then.
+    fn outboxes(&self) -> Vec<Outbox> {
+        let mut outboxes = self.config.outboxes.clone();
+        if let Some(topic) = &self.args.topic {
+            for outbox in &mut outboxes {
+                outbox.topic = topic.parse::<Template>().expect("a topic's name is a template without columns");
+                // No column has this name.
+                outbox.columns.destination = Optional { name: String::new(), named: false };
+            }
+        }
+        outboxes
+    }
+
+    fn told(&self, ended: Ended, tally: &Tally, go_on: &str) -> anyhow::Result<Exit> {
+        let verb = if self.args.dry_run { "would be replayed" } else { "replayed" };
+        let mut text =
+            format!("{verb}: {} event{}\n", tally.delivered(), if tally.delivered() == 1 { "" } else { "s" });
+        for (topic, count) in &tally.topics {
+            text.push_str(&format!("  {topic}: {count}\n"));
+        }
+        for (count, what) in [
+            (tally.poison, "of which no record can be made (the log has them)"),
+            (tally.refused, "that Kafka refused (the log has them)"),
+        ] {
+            if count > 0 {
+                text.push_str(&format!("left out: {count} {what}\n"));
+            }
+        }
+        if ended == Ended::Stopped {
+            text.push_str(&format!("stopped before the end; {go_on}\n"));
+        }
+        // Standard output is for the records alone.
+        if self.args.stdout {
+            text.lines().for_each(|line| tracing::info!("{line}"));
+        } else {
+            output::print(text)?;
+        }
+        Ok(match ended {
+            Ended::Stopped => Exit::Failed,
+            Ended::All if tally.poison + tally.refused > 0 => Exit::Findings,
+            Ended::All => Exit::Done,
+        })
+    }
+}
