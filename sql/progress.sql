@@ -54,6 +54,12 @@ create table if not exists walpost.progress (
     reading_at        pg_lsn,
     reading_key       jsonb,
 
+    -- The stream began again at an earlier position (walpost run --from-lsn), or is about to.
+    rewind_to         pg_lsn,
+    rewind_from       text,
+    rewind_at         timestamptz,
+    rewind_done       boolean     not null default true,
+
     updated_at        timestamptz not null default clock_timestamp()
 );
 
@@ -79,4 +85,8 @@ comment on column walpost.progress.reading           is 'initial: rows older tha
 comment on column walpost.progress.reading_since     is 'When it began: what was committed by then is among it';
 comment on column walpost.progress.reading_visible   is 'The rows to send are visible in it; NULL until the slot is made';
 comment on column walpost.progress.reading_at        is 'Consistent point of the slot that was made for it; all later rows come from the log';
+comment on column walpost.progress.rewind_to         is 'Where the stream began again. It does so once; NULL forgets that';
+comment on column walpost.progress.rewind_from       is 'The bookmark from which the slot is made anew';
+comment on column walpost.progress.rewind_at         is 'When it was asked for; exactly once, what Kafka stored before no longer counts';
+comment on column walpost.progress.rewind_done       is 'False: the slot may be missing, and whoever gains it makes it from rewind_from';
 comment on column walpost.progress.reading_key       is 'Where it is to go on: table and order of the last row that Kafka acknowledged; NULL at the first row';

@@ -142,6 +142,7 @@ fn kind(error: &Error) -> ErrorKind {
         Error::Unmarkable(Unmarkable::Postgres(error)) => error.kind(),
         Error::Unmarkable(_) => ErrorKind::Permanent,
         Error::Slot(error) => error.kind(),
+        Error::Rewind(error) => error.kind(),
         Error::Kafka(error) if error.is_permanent() => ErrorKind::Permanent,
         Error::Kafka(_) => ErrorKind::Transient,
         Error::Forwarded { .. } | Error::Silence { .. } | Error::Replay { .. } => ErrorKind::Transient,

@@ -3,7 +3,7 @@
 use super::{Finding, size};
 use crate::{
     config::Rota,
-    postgres::{bookmark::Bookmark, quote, server::Server, slot::Slot},
+    postgres::{bookmark::Bookmark, progress::Progress, quote, server::Server, slot::Slot},
 };
 
 /// Old rows of the catalog that are kept for longer than this many transactions slow every query down, and at some 200
@@ -50,6 +50,16 @@ pub fn bookmarks(bookmarks: &[Bookmark], slot: Option<&Slot>, rota: Option<Rota>
         });
     }
     findings
+}
+
+/// The stream is to begin again, and has not yet.
+pub fn rewind(slot: &str, known: Option<&Progress>) -> Option<Finding> {
+    let rewind = known?.rewind.as_ref().filter(|rewind| !rewind.done)?;
+    Some(Finding::warning(
+        format!("slot {}", quote::ident(slot)),
+        format!("is to begin again at {}, from bookmark {}, and may be missing until then", rewind.to, rewind.from),
+        "walpost run, which finishes that",
+    ))
 }
 
 fn fault(bookmark: &Bookmark, live: Option<&Slot>) -> Option<Finding> {

@@ -16,7 +16,7 @@ mod slot;
 
 use std::fmt;
 
-pub use bookmark::bookmarks;
+pub use bookmark::{bookmarks, rewind};
 pub use dead_letter::dead_letter;
 pub use kafka::{kafka, unreachable};
 pub use needs::{Need, needs};

@@ -67,6 +67,8 @@ mod tests {
             started: None,
             started_sent: false,
             reading: None,
+            rewind: None,
+            generation: 0,
             updated_at: SystemTime::UNIX_EPOCH,
         };
         let found = |access: Option<Access>, here| {

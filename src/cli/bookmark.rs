@@ -1,5 +1,6 @@
 //! `walpost bookmark`: copies of the slot that keep its log, so that it can be streamed again.
 
+use anyhow::bail;
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
@@ -9,11 +10,13 @@ use crate::{
     config::{Config, Flags, Needs},
     postgres::{
         bookmark::{self, Bookmark, Name, NameError},
+        progress::{self, Progress},
         quote,
         server::Server,
         slot::{self, Slot, SlotError},
         sql::{self, Sql},
     },
+    setup::names,
 };
 
 /// Keep the log from where the stream stands, to replay it later
@@ -100,6 +103,14 @@ async fn list(args: List) -> anyhow::Result<Exit> {
 async fn drop(args: Drop) -> anyhow::Result<Exit> {
     let Open { config, client, server } = Open::with(&args.flags).await?;
     let bookmark = args.name.of(&config.slot).map_err(Unnamed)?;
+    // Best effort: it takes a right that the rest does not.
+    let home = names::home(&config);
+    if progress::Access::read(&client, home).await?.is_some_and(|access| access.select) {
+        let rewind = Progress::read(&client, home, &config.slot).await?.and_then(|known| known.rewind);
+        if rewind.is_some_and(|rewind| !rewind.done && rewind.from == bookmark) {
+            bail!("bookmark {bookmark} is needed: the stream is to begin again from it, which walpost run finishes");
+        }
+    }
     slot::drop(&client, &bookmark, &server.role.name).await?;
     output::print(format_args!("dropped: bookmark {bookmark}\n"))?;
     Ok(Exit::Done)

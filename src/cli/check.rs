@@ -118,6 +118,7 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
         (slot, _) => findings.extend(check::slot(&config.slot, slot.as_ref(), &server.database)),
     }
     findings.extend(check::progress(home, progress.as_ref(), known.as_ref(), &system_identifier, &server.role));
+    findings.extend(check::rewind(&config.slot, known.as_ref()));
     findings.extend(check::bookmarks(&bookmarks, slot.as_ref(), config.bookmarks, &server));
     findings.extend(keeping(config, &client).await?);
     let needed = matches!(config.on_poison, Some(OnPoison::Park | OnPoison::DeadLetter));

@@ -7,7 +7,7 @@ use tokio::{
     sync::watch,
 };
 
-use super::Exit;
+use super::{Exit, replay::range::Place};
 use crate::{
     chain::Chain,
     config::{Config, Flags, Needs},
@@ -26,12 +26,18 @@ use crate::{
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  walpost run --database-url postgres://walpost@db/app --brokers kafka:9092")]
 pub struct Args {
+    /// Begin again at this earlier place in the log, as PostgreSQL prints it or a record's position: its transaction and all
+    /// that was published since is sent once more. A bookmark must hold it. Done once for a place: started again with the
+    /// same one, the stream goes on.
+    #[arg(long, value_name = "LSN")]
+    from_lsn: Option<Place>,
     #[command(flatten)]
     flags: Flags,
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
-    let config = Config::load(&args.flags, Needs::BOTH)?;
+    let mut config = Config::load(&args.flags, Needs::BOTH)?;
+    config.rewind_to = args.from_lsn.map(|place| place.from().commit_lsn);
     let status = Arc::new(Status::new());
     if let Some(address) = config.http_listen {
         let answers = http::serve(http::listen(address).await?, Arc::clone(&status), Facts::of(&config));

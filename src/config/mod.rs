@@ -29,7 +29,7 @@ mod value;
 use std::{net::SocketAddr, time::Duration};
 
 use crate::{
-    pipeline::{OnUpdate, outbox::Outbox},
+    pipeline::{Lsn, OnUpdate, outbox::Outbox},
     postgres::conninfo::ConnInfo,
 };
 
@@ -94,6 +94,8 @@ pub struct Config {
     pub topics: Topics,
     /// librdkafka properties as given (`[kafka]`), without those that walpost owns.
     pub kafka: KafkaProperties,
+    /// Where the stream is to begin again, once (`run --from-lsn`). No key of the configuration.
+    pub rewind_to: Option<Lsn>,
     /// Bookmarks that a running walpost makes by itself; none: it makes none.
     pub bookmarks: Option<Rota>,
     /// Where the HTTP surface listens; none switches it off.

@@ -67,6 +67,7 @@ impl Settings {
                 partitions: typed.topics.partitions,
                 replication: typed.topics.replication,
             },
+            rewind_to: None,
             bookmarks: typed.bookmarks.every.map(|every| Rota { every, keep: typed.bookmarks.keep }),
             http_listen: typed.http.listen,
         };

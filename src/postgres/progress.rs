@@ -41,7 +41,21 @@ pub struct Progress {
     /// That was read from the table and sent.
     pub started_sent: bool,
     pub reading: Option<Reading>,
+    /// The last time that the stream began again, or is to.
+    pub rewind: Option<Rewind>,
+    /// When that was asked for, in microseconds since 1970: a later one is greater. 0: it never was.
+    pub generation: i64,
     pub updated_at: SystemTime,
+}
+
+/// A new beginning of the stream at an earlier position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewind {
+    pub to: Lsn,
+    /// The bookmark's slot.
+    pub from: String,
+    /// The slot is the new one.
+    pub done: bool,
 }
 
 /// A reading of the table that is under way.
@@ -120,7 +134,9 @@ impl Progress {
         let statement = format!(
             "select system_identifier, timeline, epoch, confirmed::text, stopped_clean, published::text, published_at,
                     candidate_lsn::text, candidate_at, started::text, started_sent, reading, reading_since, reading_visible::text,
-                    reading_at::text, reading_key::text, updated_at
+                    reading_at::text, reading_key::text,
+                    rewind_to::text, rewind_from, rewind_at, rewind_done,
+                    (extract(epoch from rewind_at) * 1000000)::bigint as generation, updated_at
              from {} where slot = $1",
             quote::qualified(schema, TABLE)
         );
@@ -138,6 +154,10 @@ impl Progress {
             }),
             None => None,
         };
+        let rewind = match lsn(row, "rewind_to")?.zip(row.try_get("rewind_from")?) {
+            Some((to, from)) => Some(Rewind { to, from, done: row.try_get("rewind_done")? }),
+            None => None,
+        };
         Ok(Progress {
             system_identifier: row.try_get("system_identifier")?,
             timeline: row.try_get::<_, i64>("timeline")? as u32,
@@ -151,6 +171,8 @@ impl Progress {
             started: row.try_get("started")?,
             started_sent: row.try_get("started_sent")?,
             reading,
+            rewind,
+            generation: row.try_get::<_, Option<i64>>("generation")?.unwrap_or(0),
             updated_at: row.try_get("updated_at")?,
         })
     }
@@ -353,6 +375,21 @@ impl Hold {
                 self.update(client, &format!("{proven}, {left}"), &[&confirmed]).await
             }
         }
+    }
+
+    /// The stream is to begin again at `to`, from a bookmark. Gives the generation, which is above any earlier one.
+    pub async fn rewind(&self, client: &Client, to: Lsn, from: &str) -> Result<i64, Error> {
+        let assignments = "rewind_to = $3::text::pg_lsn, rewind_from = $4, rewind_done = false,
+            rewind_at = greatest(clock_timestamp(), rewind_at + interval '1 microsecond')";
+        self.update(client, assignments, &[&to.to_string(), &from]).await?;
+        let generation =
+            format!("select (extract(epoch from rewind_at) * 1000000)::bigint from {} where slot = $1", self.table);
+        Ok(client.query_one(&generation, &[&self.slot]).await?.try_get(0)?)
+    }
+
+    /// The slot is the one that begins at `to`.
+    pub async fn rewound(&self, client: &Client, to: Lsn) -> Result<(), Error> {
+        self.update(client, "rewind_done = true, confirmed = $3::text::pg_lsn", &[&to.to_string()]).await
     }
 
     /// The stream has ended in order, and `confirmed` is the last that the slot was told.

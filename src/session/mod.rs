@@ -8,6 +8,7 @@ pub mod letters;
 mod marks;
 mod proof;
 mod reading;
+pub mod rewind;
 mod rota;
 mod sampler;
 pub mod slot;
@@ -109,6 +110,8 @@ pub enum Error {
          with the rights of the streaming role; without it a snapshot that is interrupted would never be ended"
     )]
     NoProgress { table: String },
+    #[error(transparent)]
+    Rewind(#[from] rewind::Error),
     #[error(
         "replication slot {slot:?} was asked for position {asked} and begins at {begins}: another process moved it, and \
          what lies between is not this one's to send"
@@ -217,7 +220,9 @@ pub async fn run(
     mut stop: watch::Receiver<bool>,
 ) -> Result<End, Error> {
     let mut connection = Replication::connect(&config.database).await?;
-    let taken = bounded(take(config, takeover, &mut connection)).await?;
+    let mut taken = bounded(take(config, takeover, &mut connection)).await?;
+    // That may take its time.
+    let generation = rewind::rewind(config, &mut connection, &mut taken).await?;
     // The server may take its time to make a slot.
     let Some(Ready { start, task }) = beginning::prepare(config, status, &taken, &mut connection, &mut stop).await?
     else {
@@ -230,7 +235,7 @@ pub async fn run(
     let Begun { stream, identity, log, patience, letters, marks, proof, mut sampler, sample, rota: _rota } =
         bounded(begin(config, learnt, taken, start, reading.as_ref(), connection)).await?;
     // The slot is the lock: whoever streams from it may fence.
-    let source = Source { system_identifier: &identity.system_identifier, timeline: identity.timeline };
+    let source = Source { system_identifier: &identity.system_identifier, timeline: identity.timeline, generation };
     let kafka = Kafka::new(config, learnt.batches, source, letters.is_some())?;
     let limits = Limits { records: config.in_flight_records, bytes: config.in_flight_bytes };
     let mut session = Session {
@@ -629,7 +634,7 @@ impl Session<'_> {
         if let Some(letters) = letters {
             set_aside(letters, marks, kafka)?;
         }
-        if let Some(Opened { stored, place, replayed }) = kafka.take_opened() {
+        if let Some(Opened { stored, place, replayed, .. }) = kafka.take_opened() {
             let position = stored.as_ref().map(|stored| stored.position.commit_lsn);
             let resume = Resume::new(stored, &self.log).map_err(pipeline::Error::from)?;
             if let Some(switch) = resume.cut_at() {
@@ -830,6 +835,7 @@ impl Session<'_> {
             | Error::Slot(_)
             | Error::Unreadable(_)
             | Error::NoProgress { .. }
+            | Error::Rewind(_)
             | Error::Forwarded { .. }
             | Error::Silence { .. }
             | Error::Unauthorized { .. }

@@ -54,6 +54,7 @@ pub(super) struct Positions {
     system_identifier: String,
     timeline: u32,
     slot: String,
+    generation: i64,
     consumer: ClientConfig,
     principal: String,
     /// None is read or written: what is sent is no part of the stream.
@@ -73,6 +74,9 @@ struct Entry {
     /// Of an event that was read from the table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     place: Option<Place>,
+    /// See [`Source::generation`]; left out where it is 0.
+    #[serde(default, skip_serializing_if = "is_first")]
+    generation: i64,
 }
 
 /// Which dead letters Kafka has and the table may not know of yet: the value of the other key, as JSON.
@@ -90,6 +94,8 @@ pub struct Opened {
     pub stored: Option<Stored>,
     /// Of the stored event, where it was read from the table.
     pub place: Option<Place>,
+    /// Of what is stored from now on.
+    pub generation: i64,
     /// Dead letters that were sent again last.
     pub replayed: Vec<Replayed>,
 }
@@ -99,6 +105,9 @@ pub struct Opened {
 pub struct Source<'a> {
     pub system_identifier: &'a str,
     pub timeline: u32,
+    /// Raised each time that the stream begins again at an earlier position, after which what an earlier one stored says
+    /// nothing; 0 as long as it never did.
+    pub generation: i64,
 }
 
 impl Positions {
@@ -111,6 +120,7 @@ impl Positions {
             system_identifier: source.system_identifier.to_owned(),
             timeline: source.timeline,
             slot: config.slot.clone(),
+            generation: source.generation,
             consumer: consumer_properties(config),
             principal,
             aside: false,
@@ -144,6 +154,7 @@ impl Positions {
             position: position.to_string(),
             event_id: id_beginning(event_id).to_owned(),
             place,
+            generation: self.generation,
         })
     }
 
@@ -235,17 +246,34 @@ impl Positions {
             }
         }
         let Found { stored, replayed, other } = found;
-        let last = stored.into_values().max_by_key(|(stored, _)| (stored.timeline, stored.position));
-        let (stored, place) = last.map_or((None, None), |(stored, place)| (Some(stored), place));
-        match other.filter(|_| stored.is_none()) {
+        // A topic that got more partitions may have an earlier generation's, further on, in another one.
+        let last =
+            stored.into_values().max_by_key(|found| (found.generation, found.stored.timeline, found.stored.position));
+        match other.filter(|_| last.is_none()) {
             Some(other) => Err(Error::OtherSource {
                 transactional_id: self.transactional_id.clone(),
                 topic: self.topic.clone(),
                 other,
                 own: self.key(),
             }),
-            None => Ok(Opened { stored, place, replayed: replayed.into_values().flatten().collect() }),
+            None => Ok(self.opened(last, replayed.into_values().flatten().collect())),
         }
+    }
+
+    fn opened(&self, last: Option<Last>, replayed: Vec<Replayed>) -> Opened {
+        let Some(Last { stored, place, generation }) = last else {
+            return Opened { stored: None, place: None, generation: self.generation, replayed };
+        };
+        if generation < self.generation {
+            tracing::info!("the stream began again since, so position {} in Kafka no longer counts", stored.position);
+            return Opened { stored: None, place: None, generation: self.generation, replayed };
+        }
+        Opened { stored: Some(stored), place, generation, replayed }
+    }
+
+    /// What is stored from now on is of this generation.
+    pub(super) fn raise(&mut self, generation: i64) {
+        self.generation = self.generation.max(generation);
     }
 
     fn end(&self, consumer: &Reader, partition: i32, wants: &impl Fn() -> bool) -> Result<i64, Error> {
@@ -269,7 +297,7 @@ impl Positions {
             Error::Positions { topic: self.topic.clone(), reason, passing: false }
         };
         if is(self.key()) {
-            found.stored.insert(record.partition(), stored(value).ok_or_else(|| foreign(self.key()))?);
+            found.stored.insert(record.partition(), last(value).ok_or_else(|| foreign(self.key()))?);
         } else if is(self.replayed_key()) {
             let replayed = replayed(value).ok_or_else(|| foreign(self.replayed_key()))?;
             found.replayed.insert(record.partition(), replayed);
@@ -308,7 +336,7 @@ type Reader = BaseConsumer<Reasons>;
 #[derive(Debug, Default)]
 struct Found {
     /// The last of each partition: a topic that got more partitions has older records of a key in another one.
-    stored: BTreeMap<i32, (Stored, Option<Place>)>,
+    stored: BTreeMap<i32, Last>,
     replayed: BTreeMap<i32, Vec<Replayed>>,
     /// Another stream under our transactional id.
     other: Option<String>,
@@ -318,9 +346,21 @@ fn json(entry: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(entry).expect("texts and numbers have a JSON form")
 }
 
-fn stored(value: &[u8]) -> Option<(Stored, Option<Place>)> {
-    let Entry { timeline, position, event_id, place, .. } = serde_json::from_slice(value).ok()?;
-    Some((Stored { timeline, position: position.parse().ok()?, event_id }, place))
+/// What an [`Entry`] says.
+#[derive(Debug)]
+struct Last {
+    stored: Stored,
+    place: Option<Place>,
+    generation: i64,
+}
+
+fn last(value: &[u8]) -> Option<Last> {
+    let Entry { timeline, position, event_id, place, generation, .. } = serde_json::from_slice(value).ok()?;
+    Some(Last { stored: Stored { timeline, position: position.parse().ok()?, event_id }, place, generation })
+}
+
+fn is_first(generation: &i64) -> bool {
+    *generation == 0
 }
 
 fn replayed(value: &[u8]) -> Option<Vec<Replayed>> {

@@ -250,7 +250,9 @@ impl Transaction {
         match &mut self.phase {
             Phase::Opening(opening) => {
                 let read = opening.await.expect("it answers as long as it is awaited");
-                self.phase = Phase::Opened(read?);
+                let opened = read?;
+                self.positions.raise(opened.generation);
+                self.phase = Phase::Opened(opened);
             }
             Phase::Committing(_, commit) => {
                 let outcome = commit.await.expect("a commit does not panic");

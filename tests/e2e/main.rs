@@ -25,6 +25,7 @@ mod records;
 mod relations;
 mod replay;
 mod resources;
+mod rewind;
 mod routing;
 mod security;
 mod servers;

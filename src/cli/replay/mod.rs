@@ -32,7 +32,7 @@ use crate::{
     },
     postgres::{
         bookmark::{Bookmark, Name},
-        progress,
+        dead_letter, progress,
         published::Published,
         quote::{literal, qualified},
         replication::{Identity, Replication},
@@ -98,13 +98,10 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     let sends = !args.stdout && !args.dry_run;
     let config = Config::load(&args.flags, if sends { Needs::BOTH } else { Needs::DATABASE })?;
     let mut stop = stop_signal("what is under way may or may not arrive")?;
-    let mut connection = Replication::connect(&config.database).await?;
-    let identity = connection.identify_system().await?;
-    let job = Job { args: &args, config: &config, identity: &identity };
+    let job = Job { args: &args, config: &config };
     if args.from_lsn.is_some() || args.bookmark.is_some() {
-        job.log(connection, &mut stop).await
+        job.log(&mut stop).await
     } else {
-        connection.close().await;
         job.table(&mut stop).await
     }
 }
@@ -112,12 +109,13 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
 struct Job<'a> {
     args: &'a Args,
     config: &'a Config,
-    identity: &'a Identity,
 }
 
 impl Job<'_> {
-    async fn log(&self, connection: Replication, stop: &mut watch::Receiver<bool>) -> anyhow::Result<Exit> {
+    async fn log(&self, stop: &mut watch::Receiver<bool>) -> anyhow::Result<Exit> {
         let (args, config) = (self.args, self.config);
+        let mut connection = Replication::connect(&config.database).await?;
+        let Identity { system_identifier, .. } = connection.identify_system().await?;
         let client = sql::connect(connection.server()).await?;
         let major = (client.server_version() / 10_000) as i32;
         let Some(live) = Slot::read(&client, major, &config.slot).await? else {
@@ -126,7 +124,7 @@ impl Job<'_> {
         let bookmarks = Bookmark::all(&client, major, &config.slot).await?;
         let (slot, range) = choose(&bookmarks, &live, args.bookmark.as_ref(), args.from_lsn, args.to_lsn)?;
         drop(client);
-        let sink = self.sink()?;
+        let sink = self.sink(&system_identifier)?;
         let (log, start) = Log::open(config, connection, slot, range).await?;
         tracing::info!(from = shown(range.from), until = shown(range.until), through = slot, "replaying the log");
         let meter = Meter::new(Whole::Log { from: range.from.commit_lsn, until: range.until.commit_lsn });
@@ -144,12 +142,13 @@ impl Job<'_> {
     async fn table(&self, stop: &mut watch::Receiver<bool>) -> anyhow::Result<Exit> {
         let config = self.config;
         let client = sql::connect(&config.database).await?;
+        let system_identifier = progress::system_identifier(&client).await?;
         rows::begin(&client, client.server_version(), None).await?;
         let mut plans = Vec::with_capacity(config.outboxes.len());
         let mut count = 0;
         for outbox in &config.outboxes {
             let plan = Plan::read(&client, client.server_version(), outbox, &config.publication).await?;
-            let condition = self.condition(&client, outbox).await?;
+            let condition = self.condition(&client, outbox, &system_identifier).await?;
             let counted = plan.count(&client, Some(&condition)).await;
             count += counted.with_context(|| format!("rows of {} cannot be chosen so", outbox.name))?;
             plans.push((plan, condition));
@@ -161,7 +160,7 @@ impl Job<'_> {
             config,
             self.outboxes(),
             Lsn::INVALID,
-            self.sink()?,
+            self.sink(&system_identifier)?,
             self.args.rate,
             Meter::new(Whole::Rows(count)),
         );
@@ -186,18 +185,11 @@ impl Job<'_> {
     }
 
     /// The condition on rows of an outbox.
-    async fn condition(&self, client: &Sql, outbox: &Outbox) -> anyhow::Result<String> {
+    async fn condition(&self, client: &Sql, outbox: &Outbox, system_identifier: &str) -> anyhow::Result<String> {
         let (selection, config) = (&self.args.selection, self.config);
         let condition = selection.condition(outbox);
         if !selection.unproven {
             return Ok(condition);
-        }
-        let home = names::home(config);
-        let table = qualified(home, progress::TABLE);
-        if progress::Access::read(client, home).await?.is_none_or(|access| !access.select) {
-            bail!(
-                "nothing tells what is proven: table {table} does not exist or may not be read; walpost setup makes it"
-            );
         }
         let columns = client
             .query(
@@ -216,23 +208,34 @@ impl Job<'_> {
                 outbox.columns.txid.name
             );
         };
+        let home = names::home(config);
+        let has_letters = dead_letter::Access::read(client, home).await?.is_some();
+        let is_published = published.condition(home, has_letters);
+        if !published.is_by_progress() {
+            return Ok(format!("{condition} and not {is_published}"));
+        }
+        let table = qualified(home, progress::TABLE);
+        if progress::Access::read(client, home).await?.is_none_or(|access| !access.select) {
+            bail!(
+                "nothing tells what is proven: table {table} does not exist or may not be read; walpost setup makes it"
+            );
+        }
         Ok(format!(
-            "{condition} and not exists (select from {table} p where p.slot = {} and p.system_identifier = {} and {})",
+            "{condition} and not exists (select from {table} p where p.slot = {} and p.system_identifier = {} and {is_published})",
             literal(&config.slot),
-            literal(&self.identity.system_identifier),
-            published.condition(home)
+            literal(system_identifier),
         ))
     }
 
-    fn sink(&self) -> anyhow::Result<Sink> {
+    fn sink(&self, system_identifier: &str) -> anyhow::Result<Sink> {
         if self.args.dry_run {
             return Ok(Sink::Count);
         }
         if self.args.stdout {
             return Ok(Sink::Print);
         }
-        let Identity { system_identifier, timeline, .. } = self.identity;
-        let source = kafka::Source { system_identifier, timeline: *timeline };
+        // No position is stored, so it is nobody's timeline.
+        let source = kafka::Source { system_identifier, timeline: 0, generation: 0 };
         Ok(Sink::Kafka(Box::new(Kafka::aside(self.config, source)?)))
     }
 

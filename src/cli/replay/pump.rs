@@ -148,6 +148,8 @@ impl<'a> Pump<'a> {
             let (acknowledged, asked) = match source.step(&mut self.pipeline)? {
                 None => return Ok(false),
                 Some(Output::None | Output::Ignored { .. }) => (None, false),
+                // It lies before what is meant.
+                Some(Output::Passed { ticket, .. }) => (Some(ticket), false),
                 Some(Output::ReplyRequested) => (None, true),
                 Some(Output::Record(record)) if is_beyond(record.position) => return Ok(true),
                 Some(Output::Poison { poison, .. }) if is_beyond(poison.position) => return Ok(true),
