@@ -149,6 +149,7 @@ fn kind(error: &Error) -> ErrorKind {
         Error::Unreadable(Unreadable::Postgres(error)) => error.kind(),
         Error::Unreadable(_)
         | Error::NoProgress { .. }
+        | Error::Unsettled
         | Error::Pipeline(_)
         | Error::Poison { .. }
         | Error::PoisonRow { .. }

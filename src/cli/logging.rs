@@ -10,6 +10,7 @@ use clap::ValueEnum;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{EnvFilter, filter::ParseError};
 
+use super::bars::Stderr;
 use crate::config::Environment;
 
 /// Behind a command's own flags.
@@ -51,7 +52,7 @@ pub fn start(options: &Options, environment: &Environment) -> Result<(), LogErro
     let level = level.or_else(|| environment.get("RUST_LOG"));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter(level.as_deref().unwrap_or("info"))?)
-        .with_writer(io::stderr)
+        .with_writer(|| Stderr)
         .with_ansi(io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty()))
         // A closed standard error must not end the stream.
         .log_internal_errors(false);

@@ -6,6 +6,7 @@
 //! needs. What a command answers goes to standard output through [`output`]; logs and errors go to standard error.
 
 mod ask;
+mod bars;
 mod bench;
 mod bookmark;
 mod check;
@@ -18,9 +19,11 @@ mod moment;
 pub mod output;
 mod printable;
 mod prune;
+mod reading;
 mod replay;
 mod run;
 mod setup;
+mod snapshot;
 mod status;
 mod tail;
 mod teardown;
@@ -60,6 +63,7 @@ pub struct Cli {
 #[derive(Subcommand)]
 pub enum Command {
     Run(run::Args),
+    Snapshot(snapshot::Args),
     Setup(setup::Args),
     Check(check::Args),
     Status(status::Args),
@@ -92,6 +96,7 @@ pub fn without_secrets(mut answer: clap::Error) -> clap::Error {
 pub async fn run(command: Command) -> anyhow::Result<Exit> {
     match command {
         Command::Run(args) => run::run(args).await,
+        Command::Snapshot(args) => snapshot::run(args).await,
         Command::Setup(args) => setup::run(args).await,
         Command::Check(args) => check::run(args).await,
         Command::Status(args) => status::run(args).await,

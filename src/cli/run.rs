@@ -7,7 +7,7 @@ use tokio::{
     sync::watch,
 };
 
-use super::{Exit, replay::range::Place};
+use super::{Exit, reading, replay::range::Place};
 use crate::{
     chain::Chain,
     config::{Config, Flags, Needs},
@@ -50,8 +50,9 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     if let Some(every) = config.prune_every {
         tokio::spawn(prune_every(every, config.clone(), Arc::clone(&status)));
     }
-    match supervisor::run(&config, &status, stop_signal("what is not confirmed is sent again by the next run")?).await?
-    {
+    reading::watch(Arc::clone(&status));
+    let stop = stop_signal("what is not confirmed is sent again by the next run")?;
+    match supervisor::run(&config, &status, stop.subscribe()).await? {
         End::Drained | End::ServerStopped => Ok(Exit::Done),
         End::GraceOver { undelivered } => {
             anyhow::bail!(
@@ -99,9 +100,10 @@ async fn prune_every(every: Duration, config: Config, status: Arc<Status>) {
 }
 
 /// Turns true at the first SIGTERM or SIGINT; the second one exits, which means this for what is under way.
-pub(super) fn stop_signal(meaning: &'static str) -> anyhow::Result<watch::Receiver<bool>> {
+pub(super) fn stop_signal(meaning: &'static str) -> anyhow::Result<watch::Sender<bool>> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let (sender, stop) = watch::channel(false);
+    let (stop, _) = watch::channel(false);
+    let sender = stop.clone();
     tokio::spawn(async move {
         for second in [false, true] {
             tokio::select! {

@@ -209,6 +209,18 @@ pub async fn forget(client: &Client, schema: &str, slot: &str) -> Result<(), tok
     Ok(())
 }
 
+/// Asks the next session for the rows that were there before the slot began. Call it with the slot's lock. Their positions
+/// are below all that a log can have. False: nothing is known of the beginning, or they are sent, or being read.
+pub async fn ask_for_older_rows(client: &Client, schema: &str, slot: &str) -> Result<bool, Error> {
+    let statement = format!(
+        "update {} set reading = 'initial', reading_since = clock_timestamp(), reading_visible = started,
+            reading_at = '0/8', reading_key = null, updated_at = clock_timestamp()
+         where slot = $1 and started is not null and not started_sent and reading is null",
+        quote::qualified(schema, TABLE)
+    );
+    Ok(durably(client, client.execute(&statement, &[&slot])).await? == 1)
+}
+
 /// Transactions that have ended, and where: what is visible in the snapshot ends at or below the position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
@@ -350,9 +362,14 @@ impl Hold {
 
     /// Kafka has acknowledged all of it: what was read is published.
     pub async fn reading_done(&self, client: &Client) -> Result<(), Error> {
-        let assignments = "published = reading_visible, published_at = reading_since,
+        // Rows that are older than a slot that streams already prove nothing new of the log.
+        let keeps = "reading = 'initial' and published is not null";
+        let assignments = &format!(
+            "published = case when {keeps} then published else reading_visible end,
+            published_at = case when {keeps} then published_at else reading_since end,
             started_sent = started_sent or started::text = reading_visible::text,
-            reading = null, reading_since = null, reading_visible = null, reading_at = null, reading_key = null";
+            reading = null, reading_since = null, reading_visible = null, reading_at = null, reading_key = null"
+        );
         self.update(client, assignments, &[]).await
     }
 

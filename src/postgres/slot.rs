@@ -116,6 +116,11 @@ pub fn lock_sql(slot: &str) -> String {
     format!("select pg_catalog.pg_try_advisory_lock({})", lock_key(slot))
 }
 
+/// Gives the lock back.
+pub fn unlock_sql(slot: &str) -> String {
+    format!("select pg_catalog.pg_advisory_unlock({})", lock_key(slot))
+}
+
 /// The server process that has the lock.
 pub fn lock_holder_sql(slot: &str) -> String {
     // The server shows the two halves of the key.

@@ -47,9 +47,9 @@ enum Course {
     Missing,
 }
 
-/// `known`: what the table of progress says of the slot.
-fn course(slot_exists: bool, known: Option<&Progress>, snapshot: Snapshot) -> Course {
-    match known.and_then(|known| known.reading.as_ref()) {
+/// `began`: there was a slot, whose beginning is known.
+fn course(slot_exists: bool, began: bool, reading: Option<&progress::Reading>, snapshot: Snapshot) -> Course {
+    match reading {
         // What has begun is brought to its end, whatever the configuration says by now.
         Some(reading) if slot_exists && reading.visible.is_some() => Course::Resume(reading.kind),
         Some(reading)
@@ -60,9 +60,7 @@ fn course(slot_exists: bool, known: Option<&Progress>, snapshot: Snapshot) -> Co
         Some(_) if slot_exists => Course::Forget,
         None if slot_exists => Course::Stream,
         // A slot that was there is lost, and what it had not sent is more than what was there before it.
-        None if snapshot == Snapshot::Initial && known.is_none_or(|known| known.started.is_none()) => {
-            Course::Make(ReadingKind::Initial)
-        }
+        None if snapshot == Snapshot::Initial && !began => Course::Make(ReadingKind::Initial),
         Some(_) | None => Course::Missing,
     }
 }
@@ -85,7 +83,9 @@ pub(super) async fn prepare(
 ) -> Result<Option<Ready>, Error> {
     let Taken { identity, server, slot, known, proof } = taken;
     let missing = Unusable::Missing { slot: config.slot.clone(), database: identity.database.clone() };
-    let course = course(slot.is_some(), known.as_ref(), config.snapshot);
+    let began = known.as_ref().is_some_and(|known| known.started.is_some());
+    let under_way = known.as_ref().and_then(|known| known.reading.as_ref());
+    let course = course(slot.is_some(), began, under_way, config.snapshot);
     let maker = || match proof.as_ref().map(Proof::hold) {
         Some(hold) => Ok(Maker {
             config,
@@ -106,7 +106,7 @@ pub(super) async fn prepare(
             maker.hold.forget_reading(&client).await?;
             return Ok(Some(Ready { start, task: None }));
         }
-        (Course::Resume(kind), Some(start)) => match maker()?.resume().await? {
+        (Course::Resume(kind), Some(start)) => match maker()?.resume(start).await? {
             Some(task) => return Ok(Some(Ready { start, task: Some(task) })),
             None => kind,
         },
@@ -161,9 +161,9 @@ impl Maker<'_> {
         Ok(Some(self.task(kind, consistent_point, sources, client)))
     }
 
-    /// Goes on with the reading that is under way. None: it can only be begun anew, because rows do not
+    /// Goes on with the reading that is under way, before a stream from `start`. None: it can only be begun anew, because rows do not
     /// tell which transaction inserted them, or have no order.
-    async fn resume(&self) -> Result<Option<Task>, Error> {
+    async fn resume(&self, start: Lsn) -> Result<Option<Task>, Error> {
         let Some(reading) = self.known.and_then(|known| known.reading.as_ref()) else { return Ok(None) };
         let (Some(visible), Some(at)) = (&reading.visible, reading.at) else { return Ok(None) };
         let client = sql::connect(self.server).await?;
@@ -171,6 +171,10 @@ impl Maker<'_> {
         let plans = self.plans(&client).await?;
         if let Some(plan) = plans.iter().find(|plan| !plan.has_txid() || !plan.order_is_total()) {
             let why = if plan.has_txid() { "a unique order" } else { "a column with the id of its transaction" };
+            // Such a slot is not to be dropped.
+            if start > at {
+                return Err(Unreadable::NoPlace { table: plan.table().clone(), why }.into());
+            }
             tracing::warn!("rows of {} have not {why}: the reading of the table begins anew", plan.table());
             return Ok(None);
         }
@@ -197,6 +201,12 @@ impl Maker<'_> {
     ) -> Result<Vec<Source>, postgres::Error> {
         let letters = dead_letter::Access::read(client, names::home(self.config)).await?;
         let dead_letters = letters.is_some_and(|letters| letters.select);
+        for plan in plans.iter().filter(|plan| plan.order_is_a_guess()) {
+            tracing::info!(
+                "rows of {} are read in the order of its primary key: it has no seq, and order_by names no other columns",
+                plan.table()
+            );
+        }
         let outboxes = self.config.outboxes.iter();
         let sources = outboxes.zip(plans).filter_map(|(outbox, plan)| {
             let txid = format!("o.{}", quote::ident(&outbox.columns.txid.name));
@@ -303,5 +313,50 @@ impl Maker<'_> {
             *told = pids;
         }
         self.status.enter(State::Preparing, Some(reason));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::postgres::progress;
+
+    fn reading(kind: ReadingKind, begun: bool) -> progress::Reading {
+        progress::Reading {
+            kind,
+            since: SystemTime::UNIX_EPOCH,
+            visible: begun.then(|| "10:10:".to_owned()),
+            at: begun.then_some(Lsn(8)),
+            key: None,
+        }
+    }
+
+    #[test]
+    fn what_comes_before_the_stream() {
+        use Snapshot::{Initial as Asks, Never};
+        let (initial, recovery) = (ReadingKind::Initial, ReadingKind::Recovery);
+        let pending = || Some(reading(initial, false));
+        let begun = || Some(reading(initial, true));
+        for (slot_exists, began, reading, snapshot, expected, why) in [
+            (true, false, None, Asks, Course::Stream, "someone made it: what is older is not ours to send"),
+            (true, true, None, Asks, Course::Stream, "as every day"),
+            (false, false, None, Asks, Course::Make(initial), "the first start"),
+            (false, false, None, Never, Course::Missing, "setup makes it"),
+            (false, true, None, Asks, Course::Missing, "it is lost, which is worse"),
+            (false, false, pending(), Asks, Course::Make(initial), "the making of it was stopped"),
+            (true, false, pending(), Asks, Course::Make(initial), "where it begins is not known"),
+            (true, false, pending(), Never, Course::Forget, "setup made it"),
+            (false, false, pending(), Never, Course::Missing, "nobody asks any more"),
+            (true, true, begun(), Asks, Course::Resume(initial), "a crash"),
+            (true, true, begun(), Never, Course::Resume(initial), "what has begun is ended"),
+            (false, true, begun(), Never, Course::Make(initial), "it is lost, and nothing of its log was sent"),
+            (false, true, Some(reading(recovery, false)), Never, Course::Make(recovery), "a crash"),
+            (true, true, Some(reading(recovery, false)), Never, Course::Make(recovery), "a crash a little later"),
+            (true, true, Some(reading(recovery, true)), Never, Course::Resume(recovery), "and later"),
+        ] {
+            assert_eq!(course(slot_exists, began, reading.as_ref(), snapshot), expected, "{why}");
+        }
     }
 }

@@ -106,6 +106,11 @@ pub enum Error {
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
     #[error(
+        "Kafka has events that the slot has still to come to, and rows that are older than the slot cannot be sent before that: \
+         let walpost run until it is idle, stop it, then walpost snapshot"
+    )]
+    Unsettled,
+    #[error(
         "snapshot = \"initial\" needs table {table}, which does not exist or may not be read and written: walpost setup makes it, \
          with the rights of the streaming role; without it a snapshot that is interrupted would never be ended"
     )]
@@ -644,6 +649,10 @@ impl Session<'_> {
                     self.log.timeline
                 );
             }
+            // Rows of a slot that streamed before: what it has still to meet would not be met in them.
+            if self.reading.is_some() && resume.is_pending() {
+                return Err(Error::Unsettled);
+            }
             pipeline.resume(resume);
             if let Some(letters) = letters {
                 letters.parking.open(replayed);
@@ -746,7 +755,7 @@ impl Session<'_> {
         let feedback = self.feedback.deadline(self.pipeline.confirmed());
         let inside = self.pipeline.in_transaction() && !self.pipeline.is_reading();
         let cut = if inside { None } else { self.kafka.deadline() };
-        let reading = self.reading.as_ref().map(Reading::deadline);
+        let reading = self.reading.as_ref().and_then(Reading::deadline);
         cut.into_iter().chain(reading).fold(feedback.min(until), Instant::min)
     }
 
@@ -836,6 +845,7 @@ impl Session<'_> {
             | Error::Unreadable(_)
             | Error::NoProgress { .. }
             | Error::Rewind(_)
+            | Error::Unsettled
             | Error::Forwarded { .. }
             | Error::Silence { .. }
             | Error::Unauthorized { .. }

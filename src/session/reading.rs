@@ -33,8 +33,6 @@ use crate::{
 
 /// How often the place is noted while it moves.
 const NOTE_INTERVAL: Duration = Duration::from_secs(2);
-/// How often the log tells how far it is.
-const TELL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What is read.
 pub(super) struct Task {
@@ -116,7 +114,6 @@ struct Pace {
     rows: u64,
     /// Of all tables, as far as the server knows; 0: it does not.
     total: u64,
-    told: Instant,
 }
 
 impl Reading {
@@ -139,7 +136,7 @@ impl Reading {
             next_note: now + NOTE_INTERVAL,
             sent: VecDeque::new(),
             ordinal: 0,
-            pace: Pace { begun: now, before: 0, rows: 0, total, told: now },
+            pace: Pace { begun: now, before: 0, rows: 0, total },
         }
     }
 
@@ -163,12 +160,10 @@ impl Reading {
         });
         let what = self.what();
         match &self.reached {
-            None => tracing::info!("sending {what} first, then the stream from {}", self.at),
-            Some(_) => tracing::info!(
-                "going on with {what}, after {} of them, then the stream from {}",
-                self.pace.before,
-                self.at
-            ),
+            None => tracing::info!("sending {what} first, then the stream"),
+            Some(_) => {
+                tracing::info!("going on with {what}, after {} of them, then the stream", self.pace.before);
+            }
         }
         self.open_next(client, after);
     }
@@ -304,15 +299,11 @@ impl Reading {
         matches!(self.phase, Phase::Done)
     }
 
-    /// Notes the place if it is time, and tells how far it is. Called once a turn.
+    /// Notes the place if it is time. Called once a turn.
     pub(super) fn work(&mut self, now: Instant) {
         if self.wants_note() && now >= self.next_note {
             self.next_note = now + NOTE_INTERVAL;
             self.note = self.noting().map(tokio::spawn);
-        }
-        if now >= self.pace.told + TELL_INTERVAL {
-            self.pace.told = now;
-            tracing::info!("{}: {}", self.what(), self.pace.text(now));
         }
     }
 
@@ -322,9 +313,8 @@ impl Reading {
     }
 
     /// When [`Reading::work`] has something to do.
-    pub(super) fn deadline(&self) -> Instant {
-        let tell = self.pace.told + TELL_INTERVAL;
-        if self.wants_note() { tell.min(self.next_note) } else { tell }
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.wants_note().then_some(self.next_note)
     }
 
     fn noting(&mut self) -> Option<impl Future<Output = Result<(), postgres::Error>> + Send + 'static + use<>> {
@@ -422,22 +412,5 @@ async fn ended(note: &mut Option<JoinHandle<Result<(), postgres::Error>>>) -> Re
     match note {
         Some(note) => note.await.expect("noting a place does not panic"),
         None => std::future::pending().await,
-    }
-}
-
-impl Pace {
-    fn text(&self, now: Instant) -> String {
-        let seconds = (now - self.begun).as_secs_f64().max(0.001);
-        let rate = self.rows as f64 / seconds;
-        let done = self.before + self.rows;
-        let left = self.total.saturating_sub(done);
-        match self.total {
-            0 => format!("{done} sent, {rate:.0}/s"),
-            total if rate >= 1.0 => {
-                let left = Duration::from_secs((left as f64 / rate) as u64);
-                format!("{done} of about {total} sent, {rate:.0}/s, {} left", humantime::format_duration(left))
-            }
-            total => format!("{done} of about {total} sent"),
-        }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
@@ -16,9 +17,10 @@ use crate::support::{
     outbox::{Bulk, Outbox},
     postgres::{Database, MAIN, Postgres, VERSIONS},
     records::{Isolation, Record},
+    scratch,
     session::Session,
     verify::{all_arrived, verify},
-    walpost::Walpost,
+    walpost::{Finished, Walpost, walpost},
 };
 
 const WITHIN: Duration = Duration::from_secs(120);
@@ -615,5 +617,89 @@ fn rows_from_the_table_and_from_the_log_are_the_same_bytes() {
             assert_eq!(names(old), names(new));
             assert_ne!(header(old, "position"), header(new, "position"));
         }
+    }
+}
+
+/// `walpost snapshot` with a configuration, to its end.
+fn snapshot(configuration: &str) -> Finished {
+    let file = scratch::folder("snapshot").join("walpost.toml");
+    fs::write(&file, configuration).expect("the folder is ours");
+    walpost(&["snapshot", "-c", file.to_str().expect("it is UTF-8")])
+}
+
+#[test]
+fn the_command_makes_the_slot_sends_what_is_there_and_ends() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = without_slot(&database);
+    let kafka = Kafka::shared();
+    kafka.create_topic(&outbox.topic("bulk"), 3, &[]);
+    let mut writer = outbox.writer();
+    writer.bulk(Bulk { transactions: 10, rows: 100, aggregates: 7, padding: 20 });
+    let configuration = outbox.configuration(kafka, "");
+    let sent = snapshot(&configuration);
+    assert_eq!(sent.code, 0, "{sent:?}");
+    assert_eq!(sent.stdout, format!("the rows that are older than slot {} are sent\n", outbox.slot()));
+    outbox.delivered(kafka, &["bulk"], WITHIN).assert_exactly_once();
+    let again = snapshot(&configuration);
+    assert!(again.code == 0 && again.stdout.contains("are sent already"), "{again:?}");
+    // The slot is that of the stream that follows.
+    writer.one("bulk", "later");
+    let walpost = Walpost::start(&configuration);
+    outbox.delivered(kafka, &["bulk"], WITHIN).assert_exactly_once();
+    let refused = snapshot(&configuration);
+    assert!(refused.code == 0 && refused.stdout.contains("are sent already"), "{refused:?}");
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+/// A slot that has streamed without them; what is sent then says that it is older than all that was streamed.
+#[test]
+fn the_command_sends_rows_that_are_older_than_a_slot_that_streams_already() {
+    for exactly_once in [false, true] {
+        let database = Postgres::shared(MAIN).database();
+        let outbox = without_slot(&database);
+        let kafka = Kafka::shared();
+        let topic = outbox.topic("bulk");
+        kafka.create_topic(&topic, 3, &[]);
+        let mut writer = outbox.writer();
+        writer.bulk(Bulk { transactions: 200, rows: 100, aggregates: 7, padding: 20 });
+        let session = database.session();
+        session.run(&format!("SELECT pg_create_logical_replication_slot('{}', 'pgoutput')", outbox.slot()));
+        let more = if exactly_once { outbox.exactly_once() } else { String::new() };
+        let more = format!("progress_interval = '100ms'\n{more}{SLOW}");
+        let configuration = outbox.configuration(kafka, &more);
+        let walpost = Walpost::start(&configuration);
+        walpost.streams(&outbox, WITHIN);
+        for n in 0..20 {
+            writer.one("bulk", &format!("new-{}", n % 3));
+        }
+        let mut reader = kafka.reader(&[&topic], Isolation::Committed, WITHIN);
+        reader.until(WITHIN, "the stream", |records| records.len() == 20);
+        eventually(WITHIN, "the stream is proven", || reading(&outbox, "published"));
+        let refused = snapshot(&configuration);
+        assert!(refused.code == 1 && refused.stderr.contains("another process has slot"), "{refused:?}");
+        assert_eq!(walpost.terminate(WITHIN), 0);
+        // It is asked for, and a run is killed in the middle of it.
+        session.run(
+            "UPDATE walpost.progress SET reading = 'initial', reading_since = now(), reading_visible = started,
+             reading_at = '0/8'",
+        );
+        let walpost = Walpost::start(&configuration);
+        in_the_middle(&outbox, 500);
+        walpost.kill();
+        let sent = snapshot(&configuration);
+        assert_eq!(sent.code, 0, "{sent:?}");
+        writer.one("bulk", "new-0");
+        let walpost = Walpost::start(&configuration);
+        let committed = outbox.committed();
+        let records = reader.until(WITHIN, "every event", |records| all_arrived(&committed, records));
+        let old = |record: &&Record| record.header("position").is_some_and(|at| at.starts_with("0000000000000007-"));
+        let olds = records.iter().filter(old).count();
+        let report = verify(&committed, records);
+        println!("exactly once {exactly_once}: {olds} old, {report}");
+        assert!(report.missing.is_empty() && report.altered.is_empty() && report.unexpected.is_empty(), "{report}");
+        assert!(olds >= 20_000 && (report.duplicates == 0 || !exactly_once), "{olds} old, {report}");
+        assert_eq!(records.len() - olds, 21, "what is newer came by the log alone");
+        assert_eq!(reading(&outbox, "published::text <> started::text AND started_sent").as_deref(), Some("true"));
+        assert_eq!(walpost.terminate(WITHIN), 0);
     }
 }

@@ -9,6 +9,7 @@ mod messages;
 mod outbox;
 mod passed;
 mod poison;
+mod readings;
 mod records;
 mod relations;
 mod routing;

@@ -24,6 +24,8 @@ pub enum Unreadable {
          out; as a superuser: ALTER ROLE {role} BYPASSRLS"
     )]
     RowSecurity { table: TableName, role: String },
+    #[error("rows of {table} have not {why}: which of them are older than the slot, and were not sent, cannot be told")]
+    NoPlace { table: TableName, why: &'static str },
     #[error("rows of {table} are to be read by column {column:?}, which it does not have; name others in {key}")]
     NoOrder { table: TableName, column: String, key: &'static str },
 }
@@ -49,6 +51,8 @@ pub struct Plan {
     row_filter: Option<String>,
     order: Vec<Key>,
     order_is_total: bool,
+    /// It is that of the configuration, or of `seq`.
+    order_is_named: bool,
     has_txid: bool,
     /// As the server's statistics have it.
     rows_estimated: u64,
@@ -104,15 +108,16 @@ impl Plan {
         let order_is_total = !unique.is_empty();
         let more = unique.iter().filter(|name| !named.contains(name)).collect::<Vec<_>>();
         let names = named.iter().chain(more);
-        let keys = names.filter_map(|name| all.iter().find(|column| column.name == *name)).map(Key::of);
+        let order = names.filter_map(|name| all.iter().find(|column| column.name == *name)).map(Key::of);
         Ok(Plan {
             table: table.clone(),
             oid,
             partitioned: row.try_get(1).map_err(field)?,
             columns: streamed.map(|column| (column.name.clone(), column.type_oid)).collect(),
             row_filter: published.row_filter.clone(),
-            order: keys.collect(),
+            order: order.collect(),
             order_is_total,
+            order_is_named: !named.is_empty(),
             has_txid: all.iter().any(|column| column.name == outbox.columns.txid.name && column.type_name == "xid8"),
             rows_estimated: row.try_get::<_, Option<i64>>(4).map_err(field)?.unwrap_or(0).unsigned_abs(),
         })
@@ -130,6 +135,11 @@ impl Plan {
     /// No two rows stand at the same place of the order: reading can go on behind any of them.
     pub fn order_is_total(&self) -> bool {
         self.order_is_total
+    }
+
+    /// Neither `seq` nor the configuration says in which order rows were inserted.
+    pub fn order_is_a_guess(&self) -> bool {
+        !self.order_is_named
     }
 
     /// It has the column that says which transaction inserted a row.
@@ -307,6 +317,7 @@ mod tests {
             row_filter: Some("shard = 1".to_owned()),
             order: vec![key("at", "timestamp with time zone", not_null), key("id", "uuid", true)],
             order_is_total: true,
+            order_is_named: true,
             has_txid: true,
             rows_estimated: 0,
         }
