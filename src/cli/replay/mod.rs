@@ -97,7 +97,7 @@ fn topic(name: &str) -> Result<String, String> {
 pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     let sends = !args.stdout && !args.dry_run;
     let config = Config::load(&args.flags, if sends { Needs::BOTH } else { Needs::DATABASE })?;
-    let mut stop = stop_signal("what is under way may or may not arrive")?;
+    let mut stop = stop_signal("what is under way may or may not arrive")?.subscribe();
     let job = Job { args: &args, config: &config };
     if args.from_lsn.is_some() || args.bookmark.is_some() {
         job.log(&mut stop).await
