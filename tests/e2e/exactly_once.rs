@@ -74,7 +74,8 @@ fn a_positions_topic_that_got_more_partitions_still_tells_the_last_position() {
     kafka.create_topic(&outbox.topic("bulk"), 1, &[]);
     kafka.create_topic(&outbox.positions_topic(), 1, &[("cleanup.policy", "compact")]);
     // Kafka has what the slot has not confirmed when walpost is killed.
-    let configuration = configuration(&outbox, kafka, "confirm_interval = '60s'\nstatus_interval = '60s'");
+    let configuration =
+        configuration(&outbox, kafka, "confirm_interval = '60s'\nstatus_interval = '60s'\ntakeover_timeout = '2m'");
     let mut writer = outbox.writer();
     for partitions in [1, 2, 5, 9] {
         if partitions > 1 {
@@ -103,7 +104,8 @@ fn an_id_that_is_as_long_as_the_record_may_be_is_no_trouble_to_the_position() {
         "INSERT INTO walpost.outbox (id, aggregate_type, aggregate_id, event_type, payload)
          VALUES (repeat(chr(1), 300000), 't', 'k', 'e', '1')",
     );
-    let configuration = configuration(&outbox, kafka, "confirm_interval = '60s'\nstatus_interval = '60s'");
+    let configuration =
+        configuration(&outbox, kafka, "confirm_interval = '60s'\nstatus_interval = '60s'\ntakeover_timeout = '2m'");
     for _ in 0..2 {
         let walpost = Walpost::start(&configuration);
         let mut reader = kafka.reader(&[&outbox.topic("t")], Isolation::Committed, WITHIN);
