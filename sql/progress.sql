@@ -34,6 +34,7 @@ create table if not exists walpost.progress (
     -- The slot as it was when this row was written.
     confirmed         pg_lsn,
     stopped_clean     boolean     not null default false,
+    decoded           bigint,
 
     -- The proof.
     published         pg_snapshot,
@@ -76,6 +77,7 @@ comment on column walpost.progress.epoch             is 'Raised by each process 
 comment on column walpost.progress.publication       is 'What the slot is streamed through: rows that it leaves out are not the slot''s to prove. NULL: not known, so all are';
 comment on column walpost.progress.confirmed         is 'Confirmed position of the slot at updated_at';
 comment on column walpost.progress.stopped_clean     is 'confirmed is the last word: walpost stopped in order, and nothing was confirmed since';
+comment on column walpost.progress.decoded           is 'pg_stat_replication_slots.total_txns then: tells the slot from a later one of its name';
 comment on column walpost.progress.published         is 'All that is visible in it is published';
 comment on column walpost.progress.published_at      is 'When it was taken';
 comment on column walpost.progress.candidate         is 'Becomes published once confirmed has passed candidate_lsn';

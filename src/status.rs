@@ -64,6 +64,9 @@ pub struct Now {
     pub timestamps_replaced: u64,
     /// Sessions that ended in trouble.
     pub reconnects: u64,
+    /// Slots that were found lost, and those whose unpublished rows were all sent.
+    pub slot_losses: u64,
+    pub slot_recoveries: u64,
     /// An outbox whose events the publication leaves out, and what mends it.
     pub unpublished: Option<String>,
     /// Rows that are sent before the stream; none while the stream is.
@@ -99,6 +102,9 @@ pub enum State {
     Standby,
     /// Making the slot, for which the server may wait long.
     Preparing,
+    /// The slot cannot give what it held.
+    #[serde(rename = "slot_lost")]
+    SlotLost,
     Streaming,
     /// Delivering what is in flight before the end.
     Stopping,
@@ -114,6 +120,10 @@ pub struct ServerSample {
     pub retained_bytes: u64,
     /// Bytes that may still be written before the slot is lost; none without such a limit.
     pub safe_bytes: Option<u64>,
+    /// When that is at the present rate; none while the slot does not lose ground.
+    pub lost_in: Option<Duration>,
+    /// The slot's `wal_status`.
+    pub wal_status: Option<String>,
     /// The oldest position first.
     pub bookmarks: Vec<Bookmark>,
 }
@@ -139,6 +149,8 @@ impl Status {
             parked: None,
             timestamps_replaced: 0,
             reconnects: 0,
+            slot_losses: 0,
+            slot_recoveries: 0,
             unpublished: None,
             reading: None,
             server: None,
@@ -157,7 +169,7 @@ impl Status {
         if now.state != state {
             now.since = SystemTime::now();
         }
-        if matches!(state, State::Connecting | State::Standby | State::Preparing) {
+        if matches!(state, State::Connecting | State::Standby | State::Preparing | State::SlotLost) {
             now.reading = None;
             now.in_flight_records = 0;
             now.in_flight_bytes = 0;
@@ -201,7 +213,7 @@ impl Now {
     /// Whether there is a stream, so that positions are this process's to tell.
     pub fn is_attached(&self) -> bool {
         match self.state {
-            State::Connecting | State::Standby | State::Preparing => false,
+            State::Connecting | State::Standby | State::Preparing | State::SlotLost => false,
             State::Streaming | State::Stopping => true,
         }
     }
@@ -286,6 +298,8 @@ mod tests {
             wal: Lsn(1_500),
             retained_bytes: 0,
             safe_bytes: None,
+            lost_in: None,
+            wal_status: None,
             bookmarks: Vec::new(),
         });
         now

@@ -11,9 +11,9 @@ use tokio::sync::watch;
 use crate::{
     chain::Chain,
     config::Config,
-    postgres::{ErrorKind, mark::Unmarkable, rows::Unreadable},
+    postgres::{ErrorKind, mark::Unmarkable, refusal::Refusal, rows::Unreadable},
     session::{
-        self, End, Error, Learnt, Takeover,
+        self, End, Error, Learnt,
         letters::{self, Culprit},
     },
     sink::kafka::{self, BatchBytes},
@@ -25,19 +25,27 @@ const STANDBY_INTERVAL: Duration = Duration::from_millis(500);
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
 
-/// Streams until asked to stop, or until trouble that another session would meet again.
-pub async fn run(config: &Config, status: &Status, mut stop: watch::Receiver<bool>) -> Result<End, Error> {
+/// Streams until asked to stop, or until trouble that another session would meet again. `accept_gap`: the first slot that is
+/// lost is done without.
+pub async fn run(
+    config: &Config,
+    accept_gap: bool,
+    status: &Status,
+    mut stop: watch::Receiver<bool>,
+) -> Result<End, Error> {
     let mut backoff = Backoff::new();
-    let mut learnt = Learnt { batches: BatchBytes::of(config), culprits: Vec::new() };
-    let mut takeover = Takeover::default();
+    let mut learnt = Learnt::new(config, accept_gap);
     let mut rejected = None;
     // Since when a right is missing in Kafka: nothing was confirmed after that.
     let mut unauthorized = None;
     loop {
         let before = status.now().confirmed;
-        let session = session::run(config, &learnt, &mut takeover, status, stop.clone());
+        let session = session::run(config, &mut learnt, status, stop.clone());
         let session = select_stop(session, &mut stop, status).await;
         let confirmed = status.now().confirmed;
+        if let (Some(reached), Some(confirmed)) = (&mut learnt.reached, confirmed) {
+            reached.confirmed = confirmed;
+        }
         if confirmed != before {
             backoff = Backoff::new();
             learnt.culprits.retain(|culprit| confirmed.is_none_or(|confirmed| culprit.is_ahead_of(confirmed)));
@@ -106,7 +114,7 @@ async fn select_stop(
     // Not in the match: the session needs the status while it drains.
     let state = status.now().state;
     match state {
-        State::Connecting | State::Standby => Ok(End::Drained),
+        State::Connecting | State::Standby | State::SlotLost => Ok(End::Drained),
         // It makes its slot, or ends the making of it.
         State::Preparing | State::Streaming | State::Stopping => session.await,
     }
@@ -131,6 +139,14 @@ fn standby(config: &Config, status: &Status, pid: Option<i32>, error: &Error) {
 
 fn kind(error: &Error) -> ErrorKind {
     match error {
+        // The next session finds out what is lost with it.
+        Error::Postgres(error)
+            if matches!(error.refusal(), Some(Refusal::SlotMissing { .. } | Refusal::SlotInvalidated { .. })) =>
+        {
+            ErrorKind::Transient
+        }
+        Error::SlotGone { .. } => ErrorKind::Transient,
+        Error::Lost { .. } => ErrorKind::Permanent,
         Error::Postgres(error) => error.kind(),
         Error::Letters(letters::Error::Postgres(error)) => error.kind(),
         Error::Letters(

@@ -55,6 +55,7 @@ mod tests {
     #[test]
     fn the_table_must_be_there_writable_and_of_this_server() {
         let known = Progress {
+            decoded: None,
             system_identifier: "7".to_owned(),
             timeline: 1,
             epoch: 1,

@@ -186,6 +186,7 @@ pub(super) mod tests {
             wal_sender_timeout_ms: 60_000,
             max_slot_wal_keep_size: "-1".to_owned(),
             idle_replication_slot_timeout: None,
+            synchronized_standby_slots: None,
             role: Role {
                 name: "walpost_stream".to_owned(),
                 superuser: false,

@@ -1,7 +1,7 @@
 //! Findings about the replication slot.
 
 use super::{Finding, size};
-use crate::postgres::{quote, slot::Slot};
+use crate::postgres::{quote, server::Server, slot::Slot};
 
 /// A slot that nobody uses and that holds back more than this is worth a look.
 const RETAINED_WITHOUT_USER_MAX: i64 = 1 << 30;
@@ -15,6 +15,37 @@ pub fn slot_to_be_made(name: &str) -> Finding {
         "does not exist yet",
         "nothing: walpost run makes it, and sends the rows that are there before the stream",
     )
+}
+
+/// What is wrong with the slot's ability to be taken over by a standby, where that is `wanted`.
+pub fn failover(wanted: bool, server: &Server, slot: Option<&Slot>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if !wanted {
+        return findings;
+    }
+    if server.major() < 17 {
+        findings.push(Finding::error(
+            "failover",
+            format!("is asked for, and PostgreSQL {} has no slots that standbys take over", server.version_text),
+            "leave it out of the configuration, or upgrade the server to 17 or later; on_slot_loss decides after a promotion",
+        ));
+        return findings;
+    }
+    if let Some(slot) = slot.filter(|slot| !slot.failover) {
+        findings.push(Finding::note(
+            format!("slot {}", quote::ident(&slot.name)),
+            "is not one for failover yet",
+            "nothing: walpost run makes it one",
+        ));
+    }
+    if server.synchronized_standby_slots.as_deref().is_some_and(str::is_empty) {
+        findings.push(Finding::note(
+            "setting synchronized_standby_slots",
+            "is empty: walpost may send events that no standby has, and that are gone after a promotion",
+            "alter system set synchronized_standby_slots = '…' with the standbys' physical slots, then select pg_reload_conf()",
+        ));
+    }
+    findings
 }
 
 /// What is wrong with the slot `name`, which must stand in `database`.

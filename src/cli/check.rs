@@ -117,6 +117,7 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
         (None, Snapshot::Initial) => findings.push(check::slot_to_be_made(&config.slot)),
         (slot, _) => findings.extend(check::slot(&config.slot, slot.as_ref(), &server.database)),
     }
+    findings.extend(check::failover(config.failover, &server, slot.as_ref()));
     findings.extend(check::progress(home, progress.as_ref(), known.as_ref(), &system_identifier, &server.role));
     findings.extend(check::rewind(&config.slot, known.as_ref()));
     findings.extend(check::bookmarks(&bookmarks, slot.as_ref(), config.bookmarks, &server));

@@ -31,6 +31,9 @@ pub struct Args {
     /// same one, the stream goes on.
     #[arg(long, value_name = "LSN")]
     from_lsn: Option<Place>,
+    /// Go on without what a lost slot held, once: its events are not sent.
+    #[arg(long)]
+    accept_gap: bool,
     #[command(flatten)]
     flags: Flags,
 }
@@ -52,7 +55,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     }
     reading::watch(Arc::clone(&status));
     let stop = stop_signal("what is not confirmed is sent again by the next run")?;
-    match supervisor::run(&config, &status, stop.subscribe()).await? {
+    match supervisor::run(&config, args.accept_gap, &status, stop.subscribe()).await? {
         End::Drained | End::ServerStopped => Ok(Exit::Done),
         End::GraceOver { undelivered } => {
             anyhow::bail!(

@@ -44,7 +44,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     let status = Arc::new(Status::new());
     reading::watch(Arc::clone(&status));
     let stop = stop_signal("walpost snapshot, or run, goes on")?;
-    let mut streaming = std::pin::pin!(supervisor::run(&config, &status, stop.subscribe()));
+    let mut streaming = std::pin::pin!(supervisor::run(&config, false, &status, stop.subscribe()));
     let over = tokio::select! {
         biased;
         ended = &mut streaming => {
@@ -114,7 +114,12 @@ async fn over(status: &Status) -> bool {
         match now.state {
             State::Streaming if now.reading.is_none() => return true,
             State::Standby if now.since.elapsed().is_ok_and(|since| since > STANDBY_MAX) => return false,
-            State::Connecting | State::Standby | State::Preparing | State::Streaming | State::Stopping => {}
+            State::Connecting
+            | State::Standby
+            | State::SlotLost
+            | State::Preparing
+            | State::Streaming
+            | State::Stopping => {}
         }
     }
 }

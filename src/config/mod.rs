@@ -64,6 +64,10 @@ pub struct Config {
     /// Most aggregates that are parked at once, and most events; beyond either the stream halts.
     pub park_max_aggregates: usize,
     pub park_max_events: usize,
+    /// The slot is one that standbys keep a copy of, for their promotion.
+    pub failover: bool,
+    /// What becomes of a stream whose slot is lost.
+    pub on_slot_loss: OnSlotLoss,
     /// How often Kafka may get an event.
     pub delivery: Delivery,
     /// What an update, delete or truncate on an outbox does to the stream.
@@ -143,6 +147,16 @@ pub enum OnPoison {
     /// It alone goes there.
     DeadLetter,
     /// The stream stops.
+    Halt,
+}
+
+/// `on_slot_loss`: what becomes of a stream whose slot cannot give what it held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnSlotLoss {
+    /// The slot is made anew, and rows that are not proven published are sent from the table: some may come twice.
+    Recover,
+    /// The stream stops and names the gap.
     Halt,
 }
 

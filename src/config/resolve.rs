@@ -11,7 +11,7 @@ use crate::{
 };
 
 use super::{
-    Config, ConfigError, Delivery, Environment, ExactlyOnce, Needs, Rota, Settings, Topics,
+    Config, ConfigError, Delivery, Environment, ExactlyOnce, Needs, OnSlotLoss, Rota, Settings, Topics,
     bounds::{self, Contradiction},
     kafka::{self, KafkaProperties, Verdict},
     keys::Key,
@@ -35,6 +35,12 @@ impl Settings {
             outboxes: self.distinct(typed.outbox)?,
             publication: typed.publication,
             snapshot: typed.snapshot,
+            failover: typed.failover,
+            // What is recovered may come twice, which exactly once was asked not to be.
+            on_slot_loss: typed.on_slot_loss.unwrap_or(match typed.delivery {
+                typed::Delivery::AtLeastOnce => OnSlotLoss::Recover,
+                typed::Delivery::ExactlyOnce => OnSlotLoss::Halt,
+            }),
             on_poison: typed.on_poison,
             dead_letter_topic: typed.dead_letter_topic,
             park_max_aggregates: typed.park_max_aggregates,

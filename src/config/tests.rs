@@ -184,7 +184,7 @@ fn what_is_not_built_is_refused_by_name() {
             typed().flags(&[&flag, word]).config();
         }
     }
-    assert_eq!(seen, 3);
+    assert_eq!(seen, 2);
     assert_eq!(
         typed().file("snapshot = true").error(),
         "walpost.toml: snapshot: true is not a value of snapshot; use \"initial\" or \"never\""

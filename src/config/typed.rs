@@ -14,7 +14,7 @@ use crate::pipeline::{
 };
 
 use super::{
-    OnPoison, Snapshot,
+    OnPoison, OnSlotLoss, Snapshot,
     preset::{ColumnNames, Preset},
     value,
 };
@@ -32,6 +32,10 @@ pub(super) struct Typed {
     #[serde(deserialize_with = "value::name")]
     pub(super) publication: String,
     pub(super) snapshot: Snapshot,
+    #[serde(deserialize_with = "value::boolean")]
+    pub(super) failover: bool,
+    #[serde(default)]
+    pub(super) on_slot_loss: Option<OnSlotLoss>,
     #[serde(default)]
     pub(super) on_poison: Option<OnPoison>,
     #[serde(default, deserialize_with = "value::optional_topic")]

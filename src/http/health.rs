@@ -37,9 +37,12 @@ pub(super) fn alive(now: &Now, facts: &Facts, at: SystemTime) -> Verdict {
             let reason = format!("the session's loop has not come round for {} s", still.as_secs());
             Verdict { ok: false, state: now.state, reasons: vec![reason] }
         }
-        State::Connecting | State::Standby | State::Preparing | State::Streaming | State::Stopping => {
-            Verdict { ok: true, state: now.state, reasons: Vec::new() }
-        }
+        State::Connecting
+        | State::Standby
+        | State::SlotLost
+        | State::Preparing
+        | State::Streaming
+        | State::Stopping => Verdict { ok: true, state: now.state, reasons: Vec::new() },
     }
 }
 
@@ -47,12 +50,13 @@ pub(super) fn alive(now: &Now, facts: &Facts, at: SystemTime) -> Verdict {
 pub(super) fn ready(now: &Now, at: SystemTime) -> Verdict {
     let mut reasons = Vec::from_iter(now.reason.clone());
     let ok = match now.state {
-        State::Connecting | State::Preparing | State::Stopping => false,
+        State::Connecting | State::SlotLost | State::Preparing | State::Stopping => false,
         State::Standby => true,
         State::Streaming => {
             let trouble = [blocked(now, at), unanswered(now, at), now.unpublished.clone()];
             let flows = trouble.iter().all(Option::is_none);
             reasons.extend(trouble.into_iter().flatten());
+            reasons.extend(endangered(now, at));
             flows
         }
     };
@@ -66,6 +70,13 @@ fn blocked(now: &Now, at: SystemTime) -> Option<String> {
         now.in_flight_records,
         waiting.as_secs()
     ))
+}
+
+/// Events move still.
+fn endangered(now: &Now, at: SystemTime) -> Option<String> {
+    let unreserved = now.fresh_server(at)?.wal_status.as_deref() == Some("unreserved");
+    unreserved
+        .then(|| "the slot keeps more log than max_slot_wal_keep_size: PostgreSQL is about to give it up".to_owned())
 }
 
 fn unanswered(now: &Now, at: SystemTime) -> Option<String> {
@@ -124,7 +135,7 @@ mod tests {
             ready(&now, at(500)),
             Verdict { ok: true, state: State::Standby, reasons: vec!["slot in use".into()] }
         );
-        for state in [State::Connecting, State::Preparing, State::Stopping] {
+        for state in [State::Connecting, State::SlotLost, State::Preparing, State::Stopping] {
             now.state = state;
             assert!(!ready(&now, at(100)).ok, "{state:?}");
         }

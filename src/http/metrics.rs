@@ -3,7 +3,11 @@
 //! A gauge whose value cannot be known now is left out: a dashboard with a gap tells the truth, a zero or an old value
 //! does not.
 
-use std::{fmt, sync::Arc, time::SystemTime};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use prometheus_client::{
     collector::Collector,
@@ -90,6 +94,7 @@ impl Page<'_> {
             ("connecting", State::Connecting),
             ("standby", State::Standby),
             ("preparing", State::Preparing),
+            ("slot_lost", State::SlotLost),
             ("streaming", State::Streaming),
             ("stopping", State::Stopping),
         ] {
@@ -106,6 +111,9 @@ impl Page<'_> {
         let dead_letters = now.dead_letters.iter().map(|(reason, total)| (*reason, *total));
         self.counter_family("walpost_dead_letters", "Events put among the dead letters", "reason", dead_letters)?;
         self.counter("walpost_reconnects", "Sessions that ended in trouble", now.reconnects)?;
+        self.counter("walpost_slot_losses", "Slots that were found lost", now.slot_losses)?;
+        let help = "Lost slots that were made anew, with all that was not proven published sent";
+        self.counter("walpost_slot_recoveries", help, now.slot_recoveries)?;
         let help = "Events whose own time could not stamp their record";
         self.counter("walpost_timestamps_replaced", help, now.timestamps_replaced)
     }
@@ -145,6 +153,16 @@ impl Page<'_> {
         self.gauge("walpost_slot_retained_bytes", help, fresh.map(|sample| sample.retained_bytes))?;
         let help = "Log that may still be written before the slot is lost; absent without max_slot_wal_keep_size";
         self.gauge("walpost_slot_safe_bytes", help, fresh.and_then(|sample| sample.safe_bytes))?;
+        let help = "Time until then at the rate of the last minute; absent while the slot does not lose ground";
+        let lost_in = fresh.and_then(|sample| sample.lost_in);
+        self.gauge("walpost_slot_lost_in_seconds", help, lost_in.as_ref().map(Duration::as_secs_f64))?;
+        if let Some(now) = fresh.and_then(|sample| sample.wal_status.as_deref()) {
+            let help = "1 for what PostgreSQL says of the log that the slot keeps";
+            let mut status = self.0.encode_descriptor("walpost_slot_wal_status", help, None, MetricType::Gauge)?;
+            for of in ["reserved", "extended", "unreserved", "lost"] {
+                status.encode_family(&[("status", of)])?.encode_gauge(&u64::from(now == of))?;
+            }
+        }
         let help = "Age of what the server last said of its log and the slot";
         let sample_age = now.server.as_ref().map(|sample| age(sample.taken, at).as_secs_f64());
         self.gauge("walpost_server_sample_age_seconds", help, sample_age)
@@ -208,7 +226,10 @@ mod tests {
         now.in_flight_records = 1;
         now.in_flight_bytes = 300;
         now.reconnects = 4;
-        now.server.as_mut().unwrap().safe_bytes = Some(9_000);
+        let server = now.server.as_mut().unwrap();
+        server.safe_bytes = Some(9_000);
+        server.lost_in = Some(Duration::from_secs(90));
+        server.wal_status = Some("extended".to_owned());
         now.published_at = Some(at(95));
         let (oldest, p95) = (Some(Duration::from_millis(7_500)), Some(Duration::from_secs(6)));
         now.unproven = Some((Unproven { rows: 4, oldest, p95, older: 2 }, at(100)));
@@ -220,6 +241,7 @@ mod tests {
             ("walpost_state{state=\"streaming\"}", 1.0),
             ("walpost_state{state=\"connecting\"}", 0.0),
             ("walpost_state{state=\"standby\"}", 0.0),
+            ("walpost_state{state=\"slot_lost\"}", 0.0),
             ("walpost_state{state=\"stopping\"}", 0.0),
             ("walpost_events_total{table=\"walpost.outbox\"}", 3.0),
             ("walpost_records_delivered_total{topic=\"orders\"}", 2.0),
@@ -235,6 +257,9 @@ mod tests {
             ("walpost_published_timestamp_seconds", 95.0),
             ("walpost_oldest_unpublished_seconds", 7.5),
             ("walpost_unpublished_rows", 4.0),
+            ("walpost_slot_lost_in_seconds", 90.0),
+            ("walpost_slot_wal_status{status=\"extended\"}", 1.0),
+            ("walpost_slot_wal_status{status=\"lost\"}", 0.0),
             ("walpost_server_sample_age_seconds", 3.0),
             ("walpost_commit_to_delivery_seconds_count", 1.0),
             ("walpost_commit_to_delivery_seconds_bucket{le=\"0.025\"}", 1.0),
@@ -255,7 +280,9 @@ mod tests {
         now.state = State::Standby;
         now.server = None;
         let standby = names(&now, 103);
-        for name in ["lag", "slot", "sample", "confirmed", "in_flight"] {
+        for name in
+            ["lag", "slot_retained", "slot_safe", "slot_lost_in", "wal_status", "sample", "confirmed", "in_flight"]
+        {
             assert!(!standby.contains(name), "{standby}");
         }
         assert!(standby.contains("walpost_up") && !standby.contains("dead_letter"));

@@ -65,6 +65,9 @@ struct Server<'a> {
     wal_lsn: String,
     retained_bytes: u64,
     safe_bytes: Option<u64>,
+    /// At the present rate.
+    lost_in_seconds: Option<f64>,
+    wal_status: Option<&'a str>,
     bookmarks: Vec<BookmarkReport<'a>>,
     age_seconds: f64,
 }
@@ -122,6 +125,8 @@ impl<'a> Report<'a> {
                 wal_lsn: sample.wal.to_string(),
                 retained_bytes: sample.retained_bytes,
                 safe_bytes: sample.safe_bytes,
+                lost_in_seconds: sample.lost_in.as_ref().map(Duration::as_secs_f64),
+                wal_status: sample.wal_status.as_deref(),
                 bookmarks: sample.bookmarks.iter().map(BookmarkReport::new).collect(),
                 age_seconds: age(sample.taken, at).as_secs_f64(),
             }),
@@ -182,7 +187,7 @@ mod tests {
                 "reading": null,
                 "timestamps_replaced": 0,
                 "reconnects": 0,
-                "server": {"wal_lsn": "0/5DC", "retained_bytes": 4096, "safe_bytes": null, "bookmarks": [], "age_seconds": 3.0},
+                "server": {"wal_lsn": "0/5DC", "retained_bytes": 4096, "safe_bytes": null, "lost_in_seconds": null, "wal_status": null, "bookmarks": [], "age_seconds": 3.0},
             })
         );
     }

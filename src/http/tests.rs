@@ -41,6 +41,8 @@ pub(super) fn streaming() -> Now {
         wal: Lsn(1_500),
         retained_bytes: 4_096,
         safe_bytes: None,
+        lost_in: None,
+        wal_status: None,
         bookmarks: Vec::new(),
     });
     now

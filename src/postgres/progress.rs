@@ -29,6 +29,8 @@ pub struct Progress {
     pub confirmed: Option<Lsn>,
     /// `confirmed` is the last word: nothing was confirmed after it.
     pub stopped_clean: bool,
+    /// Transactions that the server had decoded through the slot by then; none: not known.
+    pub decoded: Option<i64>,
     /// All that is visible in it is published.
     pub published: Option<String>,
     /// What was committed by then is.
@@ -132,7 +134,7 @@ impl Progress {
     /// The row of a slot in `schema`, whose table may be [read](Access).
     pub async fn read(client: &Client, schema: &str, slot: &str) -> Result<Option<Progress>, tokio_postgres::Error> {
         let statement = format!(
-            "select system_identifier, timeline, epoch, confirmed::text, stopped_clean, published::text, published_at,
+            "select system_identifier, timeline, epoch, confirmed::text, stopped_clean, decoded, published::text, published_at,
                     candidate_lsn::text, candidate_at, started::text, started_sent, reading, reading_since, reading_visible::text,
                     reading_at::text, reading_key::text,
                     rewind_to::text, rewind_from, rewind_at, rewind_done,
@@ -141,6 +143,20 @@ impl Progress {
             quote::qualified(schema, TABLE)
         );
         client.query_opt(&statement, &[&slot]).await?.map(|row| Progress::of(&row)).transpose()
+    }
+
+    /// The rows that the slot owes and that are not proven published, as SQL over the column `txid` of `o`. What was there
+    /// before the slot is owed only where it was to be sent.
+    pub fn unproven(&self, txid: &str) -> String {
+        let txid = quote::ident(txid);
+        let visible = |snapshot: &Option<String>| match snapshot {
+            Some(snapshot) => {
+                format!("coalesce(pg_visible_in_snapshot(o.{txid}, {}::pg_snapshot), false)", quote::literal(snapshot))
+            }
+            None => "false".to_owned(),
+        };
+        let older = if self.started_sent { "false".to_owned() } else { visible(&self.started) };
+        format!("not {} and not {older}", visible(&self.published))
     }
 
     fn of(row: &Row) -> Result<Progress, tokio_postgres::Error> {
@@ -164,6 +180,7 @@ impl Progress {
             epoch: row.try_get("epoch")?,
             confirmed: lsn(row, "confirmed")?,
             stopped_clean: row.try_get("stopped_clean")?,
+            decoded: row.try_get("decoded")?,
             published: row.try_get("published")?,
             published_at: row.try_get("published_at")?,
             candidate: lsn(row, "candidate_lsn")?,
@@ -193,8 +210,8 @@ pub async fn system_identifier(client: &Client) -> Result<String, tokio_postgres
 pub async fn begin(client: &Client, schema: &str, slot: &str, publication: &str) -> Result<(), tokio_postgres::Error> {
     forget(client, schema, slot).await?;
     let statement = format!(
-        "insert into {} (slot, publication, system_identifier, timeline, started)
-         select slot_name, $2, system_identifier::text, timeline_id, pg_current_snapshot()
+        "insert into {} (slot, publication, system_identifier, timeline, confirmed, stopped_clean, started)
+         select slot_name, $2, system_identifier::text, timeline_id, confirmed_flush_lsn, true, pg_current_snapshot()
          from pg_replication_slots, pg_control_system(), pg_control_checkpoint() where slot_name = $1",
         quote::qualified(schema, TABLE)
     );
@@ -282,8 +299,8 @@ pub struct Gain<'a> {
     pub slot: &'a str,
     pub publication: &'a str,
     pub identity: &'a Identity,
-    /// The slot is there.
-    pub slot_exists: bool,
+    /// Confirmed position of the slot; none: it is not made yet.
+    pub confirmed: Option<Lsn>,
 }
 
 /// A slot that this process has gained: what its writes are made with. It has no connection of its own, since a lasting
@@ -296,20 +313,32 @@ pub struct Hold {
     epoch: i64,
 }
 
+/// What the server has decoded through slot `$1`.
+const DECODED: &str = "(select total_txns from pg_stat_replication_slots where slot_name = $1)";
+
 impl Hold {
+    /// The number that this process's writes carry.
+    pub fn epoch(&self) -> i64 {
+        self.epoch
+    }
+
     /// Takes the row over, or makes it. Call it with the slot's lock, and once the row is known not to be another
     /// server's.
     ///
     /// Where the slot exists and nothing is known of its beginning, all that is there by now counts as older than the
     /// slot, and is not proven.
     pub async fn gain(client: &Client, schema: &str, gain: Gain<'_>) -> Result<Hold, Error> {
-        let Gain { slot, publication, identity, slot_exists } = gain;
+        let Gain { slot, publication, identity, confirmed } = gain;
         let table = quote::qualified(schema, TABLE);
         let statement = format!(
-            "insert into {table} as known (slot, publication, system_identifier, timeline, started)
-             values ($1, $2, $3, $4, case when $5 then pg_current_snapshot() end)
+            "insert into {table} as known (slot, publication, system_identifier, timeline, confirmed, decoded, started)
+             values ($1, $2, $3, $4, $5::text::pg_lsn, {DECODED},
+                     case when $5::text is not null then pg_current_snapshot() end)
              on conflict (slot) do update set
-                 publication = excluded.publication, timeline = excluded.timeline, epoch = known.epoch + 1, stopped_clean = false,
+                 publication = excluded.publication, timeline = excluded.timeline, epoch = known.epoch + 1,
+                 stopped_clean = known.stopped_clean and excluded.confirmed is null,
+                 confirmed = coalesce(excluded.confirmed, known.confirmed),
+                 decoded = case when excluded.confirmed is null then known.decoded else excluded.decoded end,
                  started = case when known.reading is null then coalesce(known.started, excluded.started)
                                 else known.started end,
                  updated_at = clock_timestamp()
@@ -318,7 +347,7 @@ impl Hold {
         );
         let timeline = i64::from(identity.timeline);
         let values: [&(dyn ToSql + Sync); 5] =
-            [&slot, &publication, &identity.system_identifier, &timeline, &slot_exists];
+            [&slot, &publication, &identity.system_identifier, &timeline, &confirmed.map(|lsn| lsn.to_string())];
         let gained = durably(client, client.query_opt(&statement, &values)).await?;
         let row = gained.ok_or_else(|| superseded(slot))?;
         Ok(Hold { table, slot: slot.to_owned(), epoch: row.try_get(0)? })
@@ -346,6 +375,15 @@ impl Hold {
             confirmed = $4::text::pg_lsn,
             started = case when reading = 'initial' or started is null then $3::text::pg_snapshot else started end";
         self.update(client, assignments, &[&visible, &at.to_string()]).await
+    }
+
+    /// The slot begins here, and what it does not have is done without: of all that is there by now nothing is proven any more.
+    pub async fn accept_gap(&self, client: &Client, at: Lsn) -> Result<(), Error> {
+        let assignments = format!(
+            "confirmed = $3::text::pg_lsn, decoded = {DECODED}, published = null, published_at = null, candidate = null,
+             candidate_lsn = null, candidate_at = null, started = pg_current_snapshot(), started_sent = false"
+        );
+        self.update(client, &assignments, &[&at.to_string()]).await
     }
 
     /// The reading that was asked for is given up before its slot was made; there is another one by now. What was there before
@@ -377,9 +415,11 @@ impl Hold {
     /// Another one takes its place, or waits behind none.
     pub async fn tick(&self, client: &Client, confirmed: Lsn, candidate: Option<&Candidate>) -> Result<(), Error> {
         let confirmed = confirmed.to_string();
-        let proven = "confirmed = $3::text::pg_lsn,
-            published = case when candidate_lsn <= $3::text::pg_lsn then candidate else published end,
-            published_at = case when candidate_lsn <= $3::text::pg_lsn then candidate_at else published_at end";
+        let proven = format!(
+            "confirmed = $3::text::pg_lsn, decoded = {DECODED},
+             published = case when candidate_lsn <= $3::text::pg_lsn then candidate else published end,
+             published_at = case when candidate_lsn <= $3::text::pg_lsn then candidate_at else published_at end"
+        );
         match candidate {
             Some(Candidate { snapshot, lsn, taken }) => {
                 let next = "candidate = $4::text::pg_snapshot, candidate_lsn = $5::text::pg_lsn, candidate_at = $6";
@@ -411,7 +451,8 @@ impl Hold {
 
     /// The stream has ended in order, and `confirmed` is the last that the slot was told.
     pub async fn stopped(&self, client: &Client, confirmed: Lsn) -> Result<(), Error> {
-        self.update(client, "confirmed = $3::text::pg_lsn, stopped_clean = true", &[&confirmed.to_string()]).await
+        let assignments = format!("confirmed = $3::text::pg_lsn, decoded = {DECODED}, stopped_clean = true");
+        self.update(client, &assignments, &[&confirmed.to_string()]).await
     }
 
     async fn update(&self, client: &Client, assignments: &str, more: &[&(dyn ToSql + Sync)]) -> Result<(), Error> {

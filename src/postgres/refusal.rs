@@ -110,7 +110,7 @@ pub enum Refusal {
     SlotInvalidated { slot: String, reason: Option<String> },
     /// 42704 in the stream.
     #[error(
-        "publication {publications} did not exist when a change that slot {slot} still has to decode was made: the publication must be older than the slot's position; either create both anew, the publication first, or skip what the slot holds with SELECT pg_replication_slot_advance({}, pg_current_wal_lsn()), which loses the events in between",
+        "publication {publications} did not exist when a change that slot {slot} still has to decode was made: the publication must be older than the slot's position; either create both anew, the publication first, or skip what the slot holds with SELECT pg_replication_slot_advance({}, pg_current_wal_lsn()), which loses the events in between, and walpost run --accept-gap once",
         quoted_literal(.slot)
     )]
     PublicationMissing { publications: String, slot: String },
@@ -124,12 +124,12 @@ pub enum Refusal {
     WalRemoved,
     /// 22P05, 22021.
     #[error(
-        "PostgreSQL cannot convert a value to UTF-8: the stream stands before the transaction that holds it; to go on without that transaction's events, pg_replication_slot_advance the slot past its commit"
+        "PostgreSQL cannot convert a value to UTF-8: the stream stands before the transaction that holds it; to go on without that transaction's events, pg_replication_slot_advance the slot past its commit, and walpost run --accept-gap once"
     )]
     Unconvertible,
     /// More than a palloc can hold.
     #[error(
-        "PostgreSQL cannot send a row that is larger than 1 GiB in its text form: to go on without that transaction's events, pg_replication_slot_advance the slot past its commit"
+        "PostgreSQL cannot send a row that is larger than 1 GiB in its text form: to go on without that transaction's events, pg_replication_slot_advance the slot past its commit, and walpost run --accept-gap once"
     )]
     RowTooLarge,
     /// Anything else.

@@ -89,15 +89,24 @@ impl Replication {
     }
 
     /// `CREATE_REPLICATION_SLOT … LOGICAL pgoutput` with an exported snapshot. The server first waits for every
-    /// transaction that is writing to end. `slot` is a legal slot name.
-    pub async fn create_slot(&mut self, slot: &str) -> Result<NewSlot, Error> {
-        let export = if self.version >= 150_000 { "(SNAPSHOT 'export')" } else { "EXPORT_SNAPSHOT" };
+    /// transaction that is writing to end. `slot` is a legal slot name. With `failover` (17+) standbys may copy it.
+    pub async fn create_slot(&mut self, slot: &str, failover: bool) -> Result<NewSlot, Error> {
+        let export = match self.version {
+            ..150_000 => "EXPORT_SNAPSHOT",
+            _ if failover => "(SNAPSHOT 'export', FAILOVER true)",
+            _ => "(SNAPSHOT 'export')",
+        };
         let sql = format!("CREATE_REPLICATION_SLOT {} LOGICAL pgoutput {export}", quoted_identifier(slot));
         let rows = self.query(&sql).await?;
         let incomplete = || Error::protocol("the answer to CREATE_REPLICATION_SLOT is incomplete");
         let row = <[Option<String>; 4]>::try_from(rows.into_iter().next().ok_or_else(incomplete)?);
         let Ok([_, Some(consistent_point), Some(snapshot), _]) = row else { return Err(incomplete()) };
         Ok(NewSlot { consistent_point: consistent_point.parse().map_err(|_| incomplete())?, snapshot })
+    }
+
+    /// `ALTER_REPLICATION_SLOT` (17+): standbys may copy the slot from now on.
+    pub async fn let_fail_over(&mut self, slot: &str) -> Result<(), Error> {
+        self.query(&format!("ALTER_REPLICATION_SLOT {} (FAILOVER true)", quoted_identifier(slot))).await.map(|_| ())
     }
 
     /// `TIMELINE_HISTORY`: the timelines before this one, each with the position at which it was left.

@@ -23,6 +23,8 @@ pub struct Server {
     pub max_slot_wal_keep_size: String,
     /// From PostgreSQL 18 on; `0` is never.
     pub idle_replication_slot_timeout: Option<String>,
+    /// From PostgreSQL 17 on: the slots of standbys that nothing is streamed ahead of.
+    pub synchronized_standby_slots: Option<String>,
     pub role: Role,
 }
 
@@ -54,6 +56,7 @@ impl Server {
                         (select setting::bigint from pg_settings where name = 'wal_sender_timeout') as wal_sender_timeout,
                         current_setting('max_slot_wal_keep_size') as max_slot_wal_keep_size,
                         current_setting('idle_replication_slot_timeout', true) as idle_timeout,
+                        current_setting('synchronized_standby_slots', true) as standby_slots,
                         r.rolname::text as role,
                         r.rolsuper, r.rolcreaterole,
                         has_database_privilege(current_database(), 'CREATE') as create_in_database,
@@ -76,6 +79,7 @@ impl Server {
             wal_sender_timeout_ms: row.try_get("wal_sender_timeout")?,
             max_slot_wal_keep_size: row.try_get("max_slot_wal_keep_size")?,
             idle_replication_slot_timeout: row.try_get("idle_timeout")?,
+            synchronized_standby_slots: row.try_get("standby_slots")?,
             role: Role {
                 name: row.try_get("role")?,
                 superuser: row.try_get("rolsuper")?,

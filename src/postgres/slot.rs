@@ -224,7 +224,7 @@ pub async fn copy(client: &Client, from: &str, to: &str, role: &str) -> Result<L
     }
 }
 
-/// Makes a persistent slot for pgoutput. The session keeps the slot's advisory lock.
+/// Makes a persistent slot for pgoutput, with `failover` (17+) one that standbys may copy. The session keeps the slot's advisory lock.
 ///
 /// The server first waits for every transaction that is writing, in any database, to end. `waiting` hears every two
 /// seconds what it waits for, from `observer`, a second session of the same role. When `cancelled` completes first, the
@@ -233,6 +233,7 @@ pub async fn create(
     client: &Client,
     observer: &Client,
     slot: &str,
+    failover: bool,
     role: &str,
     mut waiting: impl FnMut(&[Blocker]),
     cancelled: impl Future<Output = ()>,
@@ -255,7 +256,8 @@ pub async fn create(
     client.batch_execute("set client_connection_check_interval = '1s'").await.ok();
     let pid: i32 = client.query_one("select pg_backend_pid()", &[]).await.map_err(sql)?.get(0);
 
-    let statement = "select lsn from pg_create_logical_replication_slot($1::text, 'pgoutput')";
+    let more = if failover { ", failover => true" } else { "" };
+    let statement = &format!("select lsn from pg_create_logical_replication_slot($1::text, 'pgoutput'{more})");
     let parameters: [&(dyn ToSql + Sync); 1] = [&slot];
     let mut creation = pin!(client.query_one(statement, &parameters));
     let mut cancelled = pin!(cancelled);

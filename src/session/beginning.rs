@@ -8,10 +8,12 @@
 use tokio::{sync::watch, time::interval_at};
 
 use super::{
-    Error, Taken,
+    Error,
+    loss::Cure,
     proof::Proof,
     reading::{Source, Task},
     slot::Unusable,
+    taken::Taken,
 };
 use crate::{
     chain::Chain,
@@ -45,6 +47,8 @@ enum Course {
     Forget,
     /// There is no slot, and none is to be made here.
     Missing,
+    /// A slot is made where there is none, and its stream goes on without what was lost.
+    Accept,
 }
 
 /// `began`: there was a slot, whose beginning is known.
@@ -81,11 +85,15 @@ pub(super) async fn prepare(
     connection: &mut Replication,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<Option<Ready>, Error> {
-    let Taken { identity, server, slot, known, proof } = taken;
+    let Taken { identity, server, slot, in_the_way, cure, known, proof, .. } = taken;
     let missing = Unusable::Missing { slot: config.slot.clone(), database: identity.database.clone() };
     let began = known.as_ref().is_some_and(|known| known.started.is_some());
     let under_way = known.as_ref().and_then(|known| known.reading.as_ref());
-    let course = course(slot.is_some(), began, under_way, config.snapshot);
+    let course = match cure {
+        Some(Cure::Recover) => Course::Make(ReadingKind::Recovery),
+        Some(Cure::Accept) => Course::Accept,
+        None => course(slot.is_some(), began, under_way, config.snapshot),
+    };
     let maker = || match proof.as_ref().map(Proof::hold) {
         Some(hold) => Ok(Maker {
             config,
@@ -111,9 +119,26 @@ pub(super) async fn prepare(
             None => kind,
         },
         (Course::Make(kind), _) => kind,
+        (Course::Accept, start) => {
+            let start = match start {
+                Some(start) => start,
+                None => {
+                    let made = replace(config, status, server, *in_the_way, connection, stop).await?;
+                    let Some(NewSlot { consistent_point, .. }) = made else { return Ok(None) };
+                    consistent_point
+                }
+            };
+            if let Some(proof) = proof {
+                proof.hold().accept_gap(&*sql::connect(server).await?, start).await?;
+            }
+            return Ok(Some(Ready { start, task: None }));
+        }
         (Course::Missing | Course::Stream | Course::Forget | Course::Resume(_), _) => return Err(missing.into()),
     };
-    let task = maker()?.make(connection, kind, slot.is_some(), stop).await?;
+    if slot.is_some() && cure.is_none() {
+        tracing::info!("replication slot {} has never streamed, and is made anew", config.slot);
+    }
+    let task = maker()?.make(connection, kind, *in_the_way || slot.is_some(), stop).await?;
     Ok(task.map(|task| Ready { start: task.at, task: Some(task) }))
 }
 
@@ -135,23 +160,16 @@ impl Maker<'_> {
         &self,
         connection: &mut Replication,
         kind: ReadingKind,
-        slot_exists: bool,
+        in_the_way: bool,
         stop: &mut watch::Receiver<bool>,
     ) -> Result<Option<Task>, Error> {
-        let slot = &self.config.slot;
         let client = sql::connect(self.server).await?;
         // What cannot be read is known before a slot is made for it.
         self.plans(&client).await?;
         self.hold.begin_reading(&client, kind).await?;
         drop(client);
-        if slot_exists {
-            tracing::info!("replication slot {slot} has never streamed, and is made anew");
-            connection.query(&format!("SELECT pg_catalog.pg_drop_replication_slot({})", quote::literal(slot))).await?;
-        }
-        let Some(NewSlot { consistent_point, snapshot }) = self.create_slot(connection, stop).await? else {
-            return Ok(None);
-        };
-        tracing::info!("replication slot {slot} is made, and begins at {consistent_point}");
+        let made = replace(self.config, self.status, self.server, in_the_way, connection, stop).await?;
+        let Some(NewSlot { consistent_point, snapshot }) = made else { return Ok(None) };
         let client = sql::connect(self.server).await?;
         let visible = rows::begin(&client, client.server_version(), Some(&snapshot)).await?;
         // The other one is in a transaction that only reads.
@@ -222,7 +240,7 @@ impl Maker<'_> {
                 if !plan.has_txid() {
                     return None;
                 }
-                conditions.extend(self.proven().map(|proven| format!("not {}", sees(proven))));
+                conditions.extend(self.known.map(|known| known.unproven(&outbox.columns.txid.name)));
                 if dead_letters {
                     conditions.push(self.is_no_dead_letter(&outbox.columns.id));
                 }
@@ -231,12 +249,6 @@ impl Maker<'_> {
             Some(Source { table: outbox.name.to_string(), plan, condition })
         });
         Ok(sources.collect())
-    }
-
-    /// All that is visible in it is published, or was never to be.
-    fn proven(&self) -> Option<&str> {
-        let known = self.known?;
-        known.published.as_deref().or(known.started.as_deref())
     }
 
     /// A dead letter is durable where it is, and not lost.
@@ -254,66 +266,89 @@ impl Maker<'_> {
         let (hold, server) = (self.hold.clone(), self.server.clone());
         Task { kind, hold, server, at, sources, client, resumes: false, from: None }
     }
+}
 
-    /// Waits as long as the server does, which is for every transaction that is writing to end.
-    async fn create_slot(
-        &self,
-        connection: &mut Replication,
-        stop: &mut watch::Receiver<bool>,
-    ) -> Result<Option<NewSlot>, Error> {
-        let slot = &self.config.slot;
-        let pid = connection.backend_pid();
-        self.status.enter(State::Preparing, Some(format!("replication slot {slot} is being made")));
-        let mut ticks = interval_at(tokio::time::Instant::now() + FIRST_NEWS, NEWS_INTERVAL);
-        let mut told = Vec::new();
-        {
-            let mut creation = std::pin::pin!(connection.create_slot(slot));
-            loop {
-                tokio::select! {
-                    biased;
-                    made = &mut creation => return Ok(Some(made?)),
-                    _ = stop.wait_for(|stop| *stop) => {}
-                    _ = ticks.tick() => {
-                        self.tell(pid, &mut told).await;
-                        continue;
-                    }
-                }
-                // Else the server would wait on, and make the slot for nobody.
-                let client = sql::connect(self.server).await?;
-                client.execute("select pg_cancel_backend($1)", &[&pid]).await.map_err(postgres::Error::from)?;
-                if creation.await.is_err() {
-                    return Ok(None);
-                }
-                break;
-            }
-        }
+/// Makes the slot over the connection that will stream from it, in place of one that is in the way. None: asked to stop
+/// meanwhile.
+async fn replace(
+    config: &Config,
+    status: &Status,
+    server: &ConnInfo,
+    in_the_way: bool,
+    connection: &mut Replication,
+    stop: &mut watch::Receiver<bool>,
+) -> Result<Option<NewSlot>, Error> {
+    let slot = &config.slot;
+    if in_the_way {
         connection.query(&format!("SELECT pg_catalog.pg_drop_replication_slot({})", quote::literal(slot))).await?;
-        Ok(None)
     }
+    let made = create_slot(config, status, server, connection, stop).await?;
+    if let Some(NewSlot { consistent_point, .. }) = &made {
+        tracing::info!("replication slot {slot} is made, and begins at {consistent_point}");
+    }
+    Ok(made)
+}
 
-    /// Says what the making of the slot waits for.
-    async fn tell(&self, pid: i32, told: &mut Vec<i32>) {
-        let look = async {
-            let client = sql::connect(self.server).await?;
-            Ok::<_, postgres::Error>(blockers(&client, pid).await?)
-        };
-        let found = match look.await {
-            Ok(found) => found,
-            Err(error) => return tracing::debug!("what the slot waits for cannot be seen: {}", Chain(&error)),
-        };
-        let slot = &self.config.slot;
-        let words: Vec<_> = found.iter().map(ToString::to_string).collect();
-        let reason = match words.as_slice() {
-            [] => format!("replication slot {slot} is being made"),
-            words => format!("replication slot {slot} is being made, and waits for {}", words.join("; and ")),
-        };
-        let pids: Vec<_> = found.iter().map(Blocker::pid).collect();
-        if *told != pids {
-            tracing::info!("{reason}");
-            *told = pids;
+/// Waits as long as the server does, which is for every transaction that is writing to end.
+async fn create_slot(
+    config: &Config,
+    status: &Status,
+    server: &ConnInfo,
+    connection: &mut Replication,
+    stop: &mut watch::Receiver<bool>,
+) -> Result<Option<NewSlot>, Error> {
+    let slot = &config.slot;
+    let pid = connection.backend_pid();
+    status.enter(State::Preparing, Some(format!("replication slot {slot} is being made")));
+    let mut ticks = interval_at(tokio::time::Instant::now() + FIRST_NEWS, NEWS_INTERVAL);
+    let mut told = Vec::new();
+    {
+        let mut creation = std::pin::pin!(connection.create_slot(slot, config.failover));
+        loop {
+            tokio::select! {
+                biased;
+                made = &mut creation => return Ok(Some(made?)),
+                _ = stop.wait_for(|stop| *stop) => {}
+                _ = ticks.tick() => {
+                    tell(config, status, server, pid, &mut told).await;
+                    continue;
+                }
+            }
+            // Else the server would wait on, and make the slot for nobody.
+            let client = sql::connect(server).await?;
+            client.execute("select pg_cancel_backend($1)", &[&pid]).await.map_err(postgres::Error::from)?;
+            if creation.await.is_err() {
+                return Ok(None);
+            }
+            break;
         }
-        self.status.enter(State::Preparing, Some(reason));
     }
+    connection.query(&format!("SELECT pg_catalog.pg_drop_replication_slot({})", quote::literal(slot))).await?;
+    Ok(None)
+}
+
+/// Says what the making of the slot waits for.
+async fn tell(config: &Config, status: &Status, server: &ConnInfo, pid: i32, told: &mut Vec<i32>) {
+    let look = async {
+        let client = sql::connect(server).await?;
+        Ok::<_, postgres::Error>(blockers(&client, pid).await?)
+    };
+    let found = match look.await {
+        Ok(found) => found,
+        Err(error) => return tracing::debug!("what the slot waits for cannot be seen: {}", Chain(&error)),
+    };
+    let slot = &config.slot;
+    let words: Vec<_> = found.iter().map(ToString::to_string).collect();
+    let reason = match words.as_slice() {
+        [] => format!("replication slot {slot} is being made"),
+        words => format!("replication slot {slot} is being made, and waits for {}", words.join("; and ")),
+    };
+    let pids: Vec<_> = found.iter().map(Blocker::pid).collect();
+    if *told != pids {
+        tracing::info!("{reason}");
+        *told = pids;
+    }
+    status.enter(State::Preparing, Some(reason));
 }
 
 #[cfg(test)]

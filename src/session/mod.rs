@@ -4,7 +4,9 @@
 //! was in flight is sent again and nothing is lost.
 
 mod beginning;
+mod identity;
 pub mod letters;
+pub mod loss;
 mod marks;
 mod proof;
 mod reading;
@@ -12,6 +14,7 @@ pub mod rewind;
 mod rota;
 mod sampler;
 pub mod slot;
+mod taken;
 mod takeover;
 
 use std::time::{Duration, Instant, SystemTime};
@@ -19,36 +22,34 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::{select, sync::watch};
 
 use beginning::Ready;
+pub use identity::Reached;
 use letters::{Culprit, Letters, Verdict, parking};
+use loss::Loss;
 use marks::Marks;
 use proof::Proof;
 use reading::{Reading, Task};
 use rota::Rota;
-use sampler::{Sample, Sampler, is_shutdown};
-use slot::{Slot, Unusable, wal_sender_timeout};
+use sampler::{Fall, Sample, Sampler, is_shutdown};
+use slot::wal_sender_timeout;
+use taken::{Taken, take};
 pub use takeover::Takeover;
 
 use crate::{
     config::{Config, Delivery},
     pipeline::{
-        self, Change, Limits, Lsn, Output, PgTime, Pipeline, Place, Position, Record, Ticket,
+        self, Change, Limits, Lsn, Origin, Output, PgTime, Pipeline, Place, Position, Record, Ticket,
         feedback::Feedback,
         outbox::Poison,
         resume::{Log, Resume},
     },
     postgres::{
         self, ErrorKind,
-        conninfo::ConnInfo,
         dead_letter::{self, KnownLetter},
         mark::Unmarkable,
-        progress::{self, Progress},
-        quote,
         replication::{Identity, Replication, StartRequest},
         rows::Unreadable,
-        sql,
         stream::Stream,
     },
-    setup::names,
     sink::kafka::{self, BatchBytes, Cut, Kafka, Opened, Source},
     status::{ServerSample, State, Status, seconds_since, unix_us},
 };
@@ -77,7 +78,7 @@ pub enum Error {
         "{poison}; it halts the stream, as on_poison = \"halt\" asks, or because there is no table of dead letters (walpost \
          setup makes it): nothing from that event on is confirmed. The log keeps the row as it was inserted: change what \
          routes it, or skip its transaction with SELECT pg_replication_slot_advance('{slot}', \
-         '{}'::pg_lsn + 1) and insert anew what it holds from that event on",
+         '{}'::pg_lsn + 1), insert anew what it holds from that event on, and walpost run --accept-gap once",
         .poison.position.commit_lsn
     )]
     Poison { poison: Box<Poison>, slot: String },
@@ -117,9 +118,13 @@ pub enum Error {
     NoProgress { table: String },
     #[error(transparent)]
     Rewind(#[from] rewind::Error),
+    #[error("{loss}. {why}")]
+    Lost { loss: Box<Loss>, why: String },
+    /// What is lost with it the next session finds out.
+    #[error("replication slot {slot:?} is gone while it is streamed from: {why}")]
+    SlotGone { slot: String, why: String },
     #[error(
-        "replication slot {slot:?} was asked for position {asked} and begins at {begins}: another process moved it, and \
-         what lies between is not this one's to send"
+        "replication slot {slot:?} was asked for position {asked} and begins at {begins}: someone moved it meanwhile"
     )]
     Forwarded { slot: String, asked: Lsn, begins: Lsn },
     #[error(
@@ -164,19 +169,40 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The least silence that means something on a busy machine.
 const SILENCE_MIN: Duration = Duration::from_secs(5);
 
+/// A slot that is lost sooner is worth a word.
+const LOST_SOON: Duration = Duration::from_secs(10 * 60);
+
 /// A server process that was told to end takes about as long.
 const ENDING: Duration = Duration::from_millis(20);
 
 /// What earlier sessions of this process learnt.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Learnt {
     pub batches: BatchBytes,
+    pub takeover: Takeover,
+    /// How far this process has confirmed the slot; none before, and once another process had the slot.
+    pub reached: Option<Reached>,
+    /// When lost slots were recovered from.
+    pub recoveries: Vec<Instant>,
+    /// The operator knows that a slot is lost, and wants to go on without what is lost with it.
+    pub accept_gap: bool,
     /// Events that Kafka rejected: they become dead letters, or the stream ends before the first, with all that precedes it
     /// delivered.
     pub culprits: Vec<Culprit>,
 }
 
 impl Learnt {
+    pub fn new(config: &Config, accept_gap: bool) -> Learnt {
+        Learnt {
+            batches: BatchBytes::of(config),
+            takeover: Takeover::default(),
+            reached: None,
+            recoveries: Vec::new(),
+            accept_gap,
+            culprits: Vec::new(),
+        }
+    }
+
     /// Nobody has met this culprit yet.
     pub fn is_new(&self, culprit: &Culprit) -> bool {
         let is_it = |known: &Culprit| (&known.position, &known.topic) == (&culprit.position, &culprit.topic);
@@ -206,6 +232,9 @@ struct Session<'s> {
     heard: Instant,
     silence_max: Duration,
     published: Published,
+    fall: Fall,
+    /// That the slot is close to its limit was said.
+    near_loss: bool,
 }
 
 /// What of this session's totals the status already has.
@@ -219,13 +248,12 @@ struct Published {
 /// Connects, streams, and returns when asked to stop or when the database shuts down.
 pub async fn run(
     config: &Config,
-    learnt: &Learnt,
-    takeover: &mut Takeover,
+    learnt: &mut Learnt,
     status: &Status,
     mut stop: watch::Receiver<bool>,
 ) -> Result<End, Error> {
     let mut connection = Replication::connect(&config.database).await?;
-    let mut taken = bounded(take(config, takeover, &mut connection)).await?;
+    let mut taken = bounded(take(config, learnt, status, &mut connection)).await?;
     // That may take its time.
     let generation = rewind::rewind(config, &mut connection, &mut taken).await?;
     // The server may take its time to make a slot.
@@ -239,6 +267,14 @@ pub async fn run(
     let reading = task.map(Reading::new);
     let Begun { stream, identity, log, patience, letters, marks, proof, mut sampler, sample, rota: _rota } =
         bounded(begin(config, learnt, taken, start, reading.as_ref(), connection)).await?;
+    learnt.reached = Some(Reached {
+        system_identifier: identity.system_identifier.clone(),
+        timeline: identity.timeline,
+        confirmed: start,
+        exact: true,
+        decoded: None,
+        epoch: proof.as_ref().map(|proof| proof.hold().epoch()),
+    });
     // The slot is the lock: whoever streams from it may fence.
     let source = Source { system_identifier: &identity.system_identifier, timeline: identity.timeline, generation };
     let kafka = Kafka::new(config, learnt.batches, source, letters.is_some())?;
@@ -266,8 +302,11 @@ pub async fn run(
         heard: Instant::now(),
         silence_max: patience.max(SILENCE_MIN),
         published: Published { events: vec![0; config.outboxes.len()], ..Published::default() },
+        fall: Fall::default(),
+        near_loss: false,
     };
     status.enter(State::Streaming, None);
+    status.now().confirmed = Some(start);
     session.sampled(sample)?;
     if let Some(from) = from {
         session.begin_reading(from);
@@ -278,32 +317,6 @@ pub async fn run(
 /// A server that says nothing for too long is none.
 async fn bounded<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     tokio::time::timeout(SILENCE_MAX, work).await.map_err(|_| Error::Silence { silent: SILENCE_MAX })?
-}
-
-/// A slot that is ours to use, or to make.
-struct Taken {
-    identity: Identity,
-    server: ConnInfo,
-    /// None: there is none.
-    slot: Option<Slot>,
-    known: Option<Progress>,
-    /// None: there is no table of progress, or no right to it.
-    proof: Option<Proof>,
-}
-
-async fn take(config: &Config, takeover: &mut Takeover, connection: &mut Replication) -> Result<Taken, Error> {
-    let identity = connection.identify_system().await?;
-    let slot = loop {
-        match Slot::take(connection, &config.slot, &identity.database).await {
-            Ok(slot) => break Some(slot),
-            Err(Error::Slot(Unusable::Missing { .. })) => break None,
-            Err(error) => takeover.consider(connection, config.takeover_timeout, error).await?,
-        }
-        tokio::time::sleep(ENDING).await;
-    };
-    let server = connection.server().clone();
-    let (known, proof) = gain(config, &server, &identity, slot.is_some()).await?;
-    Ok(Taken { identity, server, slot, known, proof })
 }
 
 /// A stream at the slot's position, and what the server says beside it.
@@ -329,13 +342,9 @@ async fn begin(
     reading: Option<&Reading>,
     mut connection: Replication,
 ) -> Result<Begun, Error> {
-    let Taken { identity, server, proof, .. } = taken;
+    let Taken { identity, server, proof, log, .. } = taken;
     let patience = wal_sender_timeout(&mut connection).await?.unwrap_or(SILENCE_MAX);
-    let history = match config.delivery {
-        Delivery::ExactlyOnce(_) if identity.timeline > 1 => connection.timeline_history(identity.timeline).await?,
-        Delivery::ExactlyOnce(_) | Delivery::AtLeastOnce => Vec::new(),
-    };
-    let log = Log { timeline: identity.timeline, history, start, end: identity.wal_flush };
+    let log = Log { start, ..log };
     let pid = connection.backend_pid();
     let publications = [config.publication.as_str()];
     let stream = connection
@@ -364,28 +373,6 @@ async fn begin(
         "streaming"
     );
     Ok(Begun { stream, identity, log, patience, letters, marks, proof, sampler, sample, rota })
-}
-
-/// Raises the epoch of the slot, whose lock this process has: from here on no other writes about it. Gives what was known
-/// of it too.
-async fn gain(
-    config: &Config,
-    server: &ConnInfo,
-    identity: &Identity,
-    slot_exists: bool,
-) -> Result<(Option<Progress>, Option<Proof>), Error> {
-    let client = sql::connect(server).await?;
-    let Some(known) = proof::known(config, &client).await? else { return Ok((None, None)) };
-    if let Some(known) = known.as_ref().filter(|known| known.system_identifier != identity.system_identifier) {
-        return Err(Unusable::Restored {
-            table: quote::qualified(names::home(config), progress::TABLE),
-            theirs: known.system_identifier.clone(),
-            ours: identity.system_identifier.clone(),
-        }
-        .into());
-    }
-    let proof = Proof::gain(config, server, &client, identity, slot_exists, known.as_ref()).await?;
-    Ok((known, Some(proof)))
 }
 
 impl Session<'_> {
@@ -543,6 +530,7 @@ impl Session<'_> {
         }
         if reading.is_done() {
             reading.tell_end();
+            self.status.now().slot_recoveries += u64::from(reading.origin() == Origin::Recovered);
             self.reading = None;
         } else {
             reading.work(Instant::now());
@@ -760,6 +748,9 @@ impl Session<'_> {
     }
 
     fn sampled(&mut self, sample: Sample) -> Result<(), Error> {
+        if let Some(why) = sample.lost {
+            return Err(Error::SlotGone { slot: self.config.slot.clone(), why });
+        }
         let unpublished = sample.gap(self.config);
         if let Some(state) = sample.sync_state.filter(|state| state != "async") {
             return Err(Error::SynchronousStandby { state });
@@ -768,6 +759,8 @@ impl Session<'_> {
             tracing::error!("{gap}");
         }
         self.proof.iter_mut().for_each(|proof| proof.stands_still = unpublished.is_some());
+        let lost_in = self.fall.step(sample.safe_bytes, Instant::now());
+        self.warn_of_loss(sample.wal_status.as_deref(), lost_in);
         self.status.now().unpublished = unpublished;
         if let Some(unproven) = sample.unproven {
             self.status.now().unproven = Some((unproven, SystemTime::now()));
@@ -777,9 +770,27 @@ impl Session<'_> {
             wal: sample.wal,
             retained_bytes: sample.retained_bytes,
             safe_bytes: sample.safe_bytes,
+            lost_in,
+            wal_status: sample.wal_status,
             bookmarks: sample.bookmarks,
         });
         Ok(())
+    }
+
+    /// Says once that the slot is close to its limit.
+    fn warn_of_loss(&mut self, wal_status: Option<&str>, lost_in: Option<Duration>) {
+        let soon = lost_in.filter(|left| *left < LOST_SOON);
+        let near = soon.is_some() || wal_status == Some("unreserved");
+        if near && !self.near_loss {
+            let when =
+                soon.map_or_else(|| "with the next checkpoint".to_owned(), |left| format!("in {} s", left.as_secs()));
+            tracing::warn!(
+                "replication slot {} keeps nearly as much log as max_slot_wal_keep_size allows: at this rate PostgreSQL gives \
+                 it up {when}; raise the limit, or see to what holds the stream up",
+                self.config.slot
+            );
+        }
+        self.near_loss = near;
     }
 
     fn drain(&mut self) {
@@ -842,6 +853,8 @@ impl Session<'_> {
             Error::Letters(_) => 1,
             Error::Postgres(_)
             | Error::Slot(_)
+            | Error::Lost { .. }
+            | Error::SlotGone { .. }
             | Error::Unreadable(_)
             | Error::NoProgress { .. }
             | Error::Rewind(_)

@@ -109,10 +109,10 @@ impl Proof {
         server: &ConnInfo,
         client: &Client,
         identity: &Identity,
-        slot_exists: bool,
+        confirmed: Option<Lsn>,
         known: Option<&Progress>,
     ) -> Result<Proof, Error> {
-        let gain = Gain { slot: &config.slot, publication: &config.publication, identity, slot_exists };
+        let gain = Gain { slot: &config.slot, publication: &config.publication, identity, confirmed };
         let hold = Hold::gain(client, names::home(config), gain).await?;
         let now = Instant::now();
         Ok(Proof {
@@ -122,7 +122,7 @@ impl Proof {
             due: now + config.progress_interval,
             last: now,
             waits: known.and_then(|known| known.candidate.zip(known.candidate_at)),
-            written: known.and_then(|known| known.confirmed).unwrap_or_default(),
+            written: confirmed.or_else(|| known?.confirmed).unwrap_or_default(),
             // Of what an earlier session streamed nothing is known.
             uncovered: Uncovered { xids: Vec::new(), more: true },
             published_at: known.and_then(|known| known.published_at),

@@ -18,7 +18,7 @@
 //! command line. Exactly once, when it was done is the generation of the stored position: one of an earlier generation no
 //! longer counts, and the first transaction of Kafka's stores one of this (see [`crate::sink::positions`]).
 
-use super::{Taken, proof::Proof, slot};
+use super::{Taken, proof::Proof, slot::Found};
 use crate::{
     config::Config,
     pipeline::Lsn,
@@ -156,7 +156,9 @@ pub(super) async fn rewind(
         connection.query(&format!("ALTER_REPLICATION_SLOT {} ( FAILOVER true )", ident(&config.slot))).await?;
     }
     hold.rewound(&client, rewind.to).await?;
-    taken.slot = Some(slot::Slot::take(connection, &config.slot, &taken.identity.database).await?);
+    if let Found::Slot(slot) = Found::take(connection, &config.slot, &taken.identity.database).await? {
+        taken.slot = Some(slot);
+    }
     Ok(generation)
 }
 

@@ -5,11 +5,15 @@
 //! learn of one: a walsender lives until the log is drained, while new connections are refused from the first moment
 //! (`57P03`). A server that has our walsender and refuses new connections is going down, not coming up.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_postgres::Client;
 
+use super::slot::invalidation;
 use crate::{
     config::Config,
     pipeline::{
@@ -47,8 +51,12 @@ pub(super) struct Sample {
     pub(super) wal: Lsn,
     /// The slot's confirmed position.
     pub(super) confirmed: Lsn,
+    /// Why there is nothing to stream from any more.
+    pub(super) lost: Option<String>,
     pub(super) retained_bytes: u64,
     pub(super) safe_bytes: Option<u64>,
+    /// `reserved`, `extended`, `unreserved` or `lost`.
+    pub(super) wal_status: Option<String>,
     /// `pg_stat_replication.sync_state` of our walsender.
     pub(super) sync_state: Option<String>,
     /// The slot's bookmarks, the oldest position first.
@@ -82,6 +90,29 @@ impl Sample {
                 None
             }
         })
+    }
+}
+
+/// How soon the slot is lost, if the log grows on as it did in the last while.
+#[derive(Debug, Default)]
+pub(super) struct Fall(VecDeque<(Instant, u64)>);
+
+impl Fall {
+    const SAMPLES_MAX: usize = 13;
+
+    /// Takes in how much may still be written. None: it does not fall, or there is no limit.
+    pub(super) fn step(&mut self, safe: Option<u64>, at: Instant) -> Option<Duration> {
+        let rises = |&(_, before): &(Instant, u64)| safe.is_none_or(|safe| safe > before);
+        if self.0.back().is_some_and(rises) || self.0.len() == Fall::SAMPLES_MAX {
+            let keep = if self.0.back().is_some_and(rises) { 0 } else { Fall::SAMPLES_MAX - 1 };
+            self.0.drain(..self.0.len() - keep);
+        }
+        let safe = safe?;
+        self.0.push_back((at, safe));
+        let (since, before) = *self.0.front()?;
+        let fallen = (before - safe) as f64;
+        let left = safe as f64 / (fallen / (at - since).as_secs_f64());
+        Duration::try_from_secs_f64(left).ok().filter(|_| fallen > 0.0)
     }
 }
 
@@ -193,8 +224,9 @@ impl Look {
                    greatest(log.lsn - slot.restart_lsn, 0)::bigint, slot.safe_wal_size, \
                    (SELECT sync_state FROM pg_catalog.pg_stat_replication WHERE pid = slot.active_pid), \
                    ARRAY(SELECT schemaname FROM published), ARRAY(SELECT tablename FROM published), \
-                   ARRAY(SELECT schema FROM by_partition), ARRAY(SELECT name FROM by_partition) \
-                 FROM log, pg_catalog.pg_replication_slots slot WHERE slot.slot_name = $1",
+                   ARRAY(SELECT schema FROM by_partition), ARRAY(SELECT name FROM by_partition), \
+                   slot.slot_name IS NOT NULL, slot.wal_status, to_jsonb(slot) ->> 'invalidation_reason' \
+                 FROM log LEFT JOIN pg_catalog.pg_replication_slots slot ON slot.slot_name = $1",
                 &[&self.slot, &self.publication, &tables],
             )
             .await?;
@@ -206,7 +238,14 @@ impl Look {
             let (schemas, names): (Vec<String>, Vec<String>) = (row.get(schemas), row.get(names));
             std::iter::zip(schemas, names).map(|(schema, table)| TableName { schema, table }).collect()
         };
+        let lost = match row.get(9) {
+            true => invalidation(row.get(10), row.get(11)),
+            false => Some("it was dropped".to_owned()),
+        };
+        let wal_status = row.get(10);
         Ok(Sample {
+            lost,
+            wal_status,
             wal: lsn(0),
             confirmed: lsn(1),
             retained_bytes: row.get::<_, Option<i64>>(2).unwrap_or(0).unsigned_abs(),
@@ -217,5 +256,29 @@ impl Look {
             published: tables(5, 6),
             by_partition: tables(7, 8),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_that_loses_ground_is_lost_at_the_rate_of_the_last_minute() {
+        let begun = Instant::now();
+        let mut fall = Fall::default();
+        let mut step =
+            |second: u64, safe| fall.step(safe, begun + Duration::from_secs(second)).map(|left| left.as_secs());
+        assert_eq!(step(0, Some(1_000)), None);
+        assert_eq!(step(5, Some(1_000)), None, "it stands");
+        assert_eq!(step(10, Some(900)), Some(90));
+        assert_eq!(step(15, Some(2_000)), None, "it was confirmed");
+        for n in 0..13 {
+            step(20 + 5 * n, Some(2_000 - 10 * n));
+        }
+        assert_eq!(step(85, Some(1_380)), Some(135), "the last minute counts");
+        assert_eq!(step(90, None), None);
+        assert_eq!(step(95, Some(5)), None);
+        assert_eq!(step(100, Some(0)), Some(0));
     }
 }

@@ -11,11 +11,30 @@ use crate::{
     },
 };
 
-/// A row of `pg_replication_slots`.
+/// What there is under the slot's name.
 #[derive(Debug)]
+pub(super) enum Found {
+    Slot(Slot),
+    Nothing,
+    /// The server has given it up: it can only be dropped.
+    Invalidated {
+        /// In PostgreSQL's word and ours.
+        reason: String,
+        confirmed: Option<Lsn>,
+    },
+}
+
+/// A slot that can be streamed from.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
     /// The server's own confirmed position: streaming starts there and nowhere else.
     pub(super) confirmed: Lsn,
+    /// From here on the server keeps its log for the slot. A new one begins at the end of the log.
+    pub(super) restart: Lsn,
+    /// Transactions that the server has decoded through it, as `pg_stat_replication_slots` counts.
+    pub(super) decoded: Option<i64>,
+    /// Standbys may copy it.
+    pub(super) failover: bool,
 }
 
 /// Why a slot cannot be streamed from.
@@ -39,16 +58,15 @@ pub enum Unusable {
     )]
     TwoPhase { slot: String },
     #[error(
-        "replication slot {slot:?} is lost ({reason}): the log it needs is gone, and events since its confirmed position \
-         {confirmed} may never have been sent; compare the table with the topics, then drop the slot \
-         (SELECT pg_drop_replication_slot('{slot}')) and run walpost setup"
-    )]
-    Lost { slot: String, reason: String, confirmed: String },
-    #[error(
         "table {table} speaks of server {theirs}, and this is {ours}: the database was restored from a dump, and what was \
          published there proves nothing here; run walpost setup, which begins the proof anew"
     )]
     Restored { table: String, theirs: String, ours: String },
+    #[error(
+        "failover = true needs PostgreSQL 17 or later, and this is {version}: leave it out; after a promotion the slot is then \
+         missing, and on_slot_loss decides"
+    )]
+    Failover { version: u32 },
     #[error("replication slot {slot:?} is in use{}", .pid.map_or_else(String::new, |pid| format!(" by server process {pid}")))]
     InUse { slot: String, pid: Option<i32> },
     #[error(
@@ -70,32 +88,31 @@ impl Unusable {
             | Unusable::OtherKind { .. }
             | Unusable::TwoPhase { .. }
             | Unusable::Restored { .. }
-            | Unusable::Lost { .. } => ErrorKind::Permanent,
+            | Unusable::Failover { .. } => ErrorKind::Permanent,
         }
     }
 }
 
-impl Slot {
+impl Found {
     /// Takes the advisory lock of the slot, then reads the slot, over the connection that will stream from it. `name` is a
     /// legal slot name.
-    pub(super) async fn take(connection: &mut Replication, name: &str, database: &str) -> Result<Slot, super::Error> {
+    pub(super) async fn take(connection: &mut Replication, name: &str, database: &str) -> Result<Found, super::Error> {
         lock(connection, name).await?;
-        Slot::read(connection, name, database).await
-    }
-
-    async fn read(connection: &mut Replication, name: &str, database: &str) -> Result<Slot, super::Error> {
-        // invalidation_reason exists from 17 on; going through jsonb asks for it everywhere.
+        // invalidation_reason and failover exist from 17 on; going through jsonb asks for them everywhere.
         let rows = connection
             .query(&format!(
-                "SELECT coalesce(plugin, 'physical'), coalesce(database, ''), confirmed_flush_lsn::text, \
-                 active_pid::text, wal_status, to_jsonb(s) ->> 'invalidation_reason', two_phase::text \
-                 FROM pg_catalog.pg_replication_slots s WHERE slot_name = '{name}'"
+                "SELECT coalesce(plugin, 'physical'), coalesce(database, ''), confirmed_flush_lsn::text, restart_lsn::text, \
+                 active_pid::text, wal_status, to_jsonb(s) ->> 'invalidation_reason', two_phase::text, total_txns::text, \
+                 to_jsonb(s) ->> 'failover' \
+                 FROM pg_catalog.pg_replication_slots s \
+                 LEFT JOIN pg_catalog.pg_stat_replication_slots USING (slot_name) WHERE slot_name = '{name}'"
             ))
             .await?;
         let slot = name.to_owned();
-        let Some([plugin, owner, confirmed, pid, wal_status, reason, two_phase]) = rows.into_iter().next().map(columns)
+        let Some([plugin, owner, confirmed, restart, pid, wal_status, reason, two_phase, decoded, failover]) =
+            rows.into_iter().next().map(columns)
         else {
-            return Err(Unusable::Missing { slot, database: database.to_owned() }.into());
+            return Ok(Found::Nothing);
         };
         let (plugin, owner) = (plugin.unwrap_or_default(), owner.unwrap_or_default());
         if plugin != "pgoutput" {
@@ -108,18 +125,37 @@ impl Slot {
         if two_phase.as_deref() == Some("true") {
             return Err(Unusable::TwoPhase { slot }.into());
         }
-        if wal_status.as_deref() == Some("lost") || reason.is_some() {
-            let reason = reason.unwrap_or_else(|| "more log was written than max_slot_wal_keep_size keeps".to_owned());
-            let confirmed = confirmed.unwrap_or_else(|| "unknown".to_owned());
-            return Err(Unusable::Lost { slot, reason, confirmed }.into());
+        let lsn = |text: Option<String>| text.and_then(|text| text.parse::<Lsn>().ok());
+        let confirmed = lsn(confirmed);
+        if let Some(reason) = invalidation(wal_status.as_deref(), reason.as_deref()) {
+            return Ok(Found::Invalidated { reason, confirmed });
         }
         if let Some(pid) = pid.and_then(|pid| pid.parse().ok()) {
             return Err(Unusable::InUse { slot, pid: Some(pid) }.into());
         }
-        let confirmed = confirmed.and_then(|lsn| lsn.parse().ok());
         // A slot that is still being made has no position yet: whoever makes it is about to let it go.
-        confirmed.map(|confirmed| Slot { confirmed }).ok_or_else(|| Unusable::InUse { slot, pid: None }.into())
+        match (confirmed, lsn(restart)) {
+            (Some(confirmed), Some(restart)) => {
+                let decoded = decoded.and_then(|count| count.parse().ok());
+                let failover = failover.as_deref() == Some("true");
+                Ok(Found::Slot(Slot { confirmed, restart, decoded, failover }))
+            }
+            _ => Err(Unusable::InUse { slot, pid: None }.into()),
+        }
     }
+}
+
+/// Why the server has given a slot up, from its `wal_status` and, from 17 on, its `invalidation_reason`; none: it has not.
+pub(super) fn invalidation(wal_status: Option<&str>, reason: Option<&str>) -> Option<String> {
+    let because = match reason {
+        None if wal_status != Some("lost") => return None,
+        None | Some("wal_removed") => "more log was written than max_slot_wal_keep_size keeps",
+        Some("idle_timeout") => "nobody used it for as long as idle_replication_slot_timeout allows",
+        Some("rows_removed") => "catalog rows that it needs were removed on the primary",
+        Some("wal_level_insufficient") => "wal_level was not logical",
+        Some(_) => "the server does not say more",
+    };
+    Some(format!("{}: {because}", reason.unwrap_or("wal_removed")))
 }
 
 /// Takes the advisory lock of the slot, which the walsender holds until it ends. The slot alone is no lock: nobody has it
@@ -143,4 +179,24 @@ pub(super) async fn wal_sender_timeout(connection: &mut Replication) -> Result<O
     let rows = connection.query("SELECT setting FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'").await?;
     let milliseconds = rows.into_iter().next().map(columns::<1>).and_then(|[setting]| setting?.parse().ok());
     Ok(milliseconds.filter(|ms| *ms > 0).map(Duration::from_millis))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_given_up_by_its_status_or_its_reason() {
+        assert_eq!(invalidation(Some("reserved"), None), None);
+        assert_eq!(invalidation(Some("unreserved"), None), None, "it may be saved yet");
+        for (wal_status, reason, words) in [
+            ("lost", None, "wal_removed: more log was written than max_slot_wal_keep_size keeps"),
+            ("lost", Some("wal_removed"), "wal_removed: more log"),
+            ("reserved", Some("idle_timeout"), "idle_replication_slot_timeout"),
+            ("lost", Some("something_new"), "something_new: the server does not say more"),
+        ] {
+            let found = invalidation(Some(wal_status), reason).unwrap();
+            assert!(found.contains(words), "{found}");
+        }
+    }
 }

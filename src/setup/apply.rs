@@ -79,7 +79,7 @@ pub async fn apply(
     if let Some(step) = slot {
         let role: String = client.query_one("select current_user::text", &[]).await?.try_get(0)?;
         let waiting = |blockers: &[Blocker]| news(News::Waiting(blockers));
-        slot::create(client, observer, &config.slot, &role, waiting, cancelled).await?;
+        slot::create(client, observer, &config.slot, config.failover, &role, waiting, cancelled).await?;
         if plan.recorded {
             if let Err(error) = record::write(client, home, &step.makes).await {
                 slot::drop(client, &config.slot, &role).await?;

@@ -327,7 +327,7 @@ fn slot(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
         return;
     }
     let made = Made::global(Kind::Slot, &config.slot);
-    let sql = slot_statement(&config.slot);
+    let sql = slot_statement(&config.slot, config.failover);
     let role = quote::ident(&facts.server.role.name);
     let lacking = facts
         .may_not_replicate
@@ -344,10 +344,11 @@ fn slot(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
 }
 
 /// What psql would run to make the slot.
-pub fn slot_statement(slot: &str) -> String {
+pub fn slot_statement(slot: &str, failover: bool) -> String {
     let name = quote::literal(slot);
+    let more = if failover { ", failover => true" } else { "" };
     format!(
-        "select pg_create_logical_replication_slot({name}, 'pgoutput')\nwhere not exists (select from pg_replication_slots \
+        "select pg_create_logical_replication_slot({name}, 'pgoutput'{more})\nwhere not exists (select from pg_replication_slots \
          where slot_name = {name});"
     )
 }
@@ -414,6 +415,7 @@ fn faults(config: &Config, facts: &Facts, outboxes: &[(&Outbox, &OutboxFacts)]) 
         }
         faults.extend(check::publication(&config.publication, Some(&after), &tables, facts.slot.is_some()));
     }
+    faults.extend(check::failover(config.failover, &facts.server, facts.slot.as_ref()));
     if facts.slot.is_some() {
         faults.extend(check::slot(&config.slot, facts.slot.as_ref(), &facts.server.database));
     }

@@ -43,7 +43,7 @@ pub fn script(config: &Config, partitioned: bool) -> String {
     }
     parts.push(format!(
         "-- The slot comes last: it sees only what exists before it. This waits for every transaction that is writing.\n{}\n",
-        plan::slot_statement(&config.slot)
+        plan::slot_statement(&config.slot, config.failover)
     ));
     parts.join("\n")
 }

@@ -32,6 +32,7 @@ mod servers;
 mod setup;
 mod shutdown;
 mod sizes;
+mod slot_loss;
 mod snapshot;
 mod standby;
 mod support;

@@ -55,6 +55,13 @@ impl<'a> Outbox<'a> {
         Outbox { database, committed: Mutex::new(Vec::new()), writers: AtomicU32::new(0) }
     }
 
+    /// As [`Outbox::create`], with the table in which walpost proves what is published.
+    pub fn proven(database: &'a Database<'a>) -> Outbox<'a> {
+        let outbox = Outbox::create(database);
+        database.sql(include_str!("../../../sql/progress.sql"));
+        outbox
+    }
+
     /// The slot's name.
     pub fn slot(&self) -> &str {
         &self.database.name

@@ -1,0 +1,366 @@
+//! A slot that cannot give what it held: noticed at once, by its reason, with the gap named, and never passed over.
+
+use std::time::Duration;
+
+use crate::support::{
+    eventually,
+    kafka::Kafka,
+    outbox::{Bulk, Outbox},
+    postgres::{MAIN, Postgres, VERSIONS},
+    process::Signal,
+    records::Isolation,
+    session::Session,
+    verify::{Report, all_arrived, verify},
+    walpost::Walpost,
+};
+
+const WITHIN: Duration = Duration::from_secs(60);
+/// Little log is kept for a slot.
+const SMALL: [&str; 4] = ["max_slot_wal_keep_size=1MB", "wal_keep_size=0", "max_wal_size=32MB", "min_wal_size=32MB"];
+
+/// Writes log until the server gives the slot up.
+fn outgrow(outbox: &Outbox<'_>) {
+    let session = outbox.database.session();
+    session.run("CREATE TABLE IF NOT EXISTS other (v text)");
+    eventually(WITHIN, "the slot is lost", || {
+        session.run("INSERT INTO other SELECT repeat('x', 1000) FROM generate_series(1, 10000)");
+        session.run("SELECT pg_switch_wal(); CHECKPOINT");
+        let status = session
+            .value(&format!("SELECT max(wal_status) FROM pg_replication_slots WHERE slot_name = '{}'", outbox.slot()));
+        (status.as_deref() == Some("lost")).then_some(())
+    });
+}
+
+#[test]
+fn a_slot_that_the_server_gives_up_halts_the_stream_with_the_gap_named() {
+    for version in VERSIONS {
+        let server = Postgres::start(version, &SMALL);
+        let database = server.database();
+        let outbox = Outbox::create(&database);
+        let kafka = Kafka::shared();
+        let topic = outbox.topic("bulk");
+        kafka.create_blockable_topic(&topic, 1);
+        let configuration = outbox.configuration(kafka, "");
+        let walpost = Walpost::start(&configuration);
+        walpost.streams(&outbox, WITHIN);
+        outbox.writer().one("bulk", "delivered");
+        outbox.drained(WITHIN);
+        // While it streams, with Kafka in the way.
+        kafka.block(&topic);
+        outbox.writer().bulk(Bulk { transactions: 2_000, rows: 1, aggregates: 7, padding: 50 });
+        outgrow(&outbox);
+        assert_eq!(walpost.wait_exit(Duration::from_secs(20)), 1, "{version}");
+        let log = walpost.log();
+        let gap =
+            format!("replication slot {} is lost: PostgreSQL gave it up (wal_removed: more log was", outbox.slot());
+        assert!(log.contains(&gap) && log.contains("; events committed between 0/"), "{version}: {log}");
+        assert!(log.contains("--accept-gap"), "{version}: {log}");
+        // At the start: the same.
+        let walpost = Walpost::start(&configuration);
+        assert_eq!(walpost.wait_exit(WITHIN), 1, "{version}");
+        assert!(walpost.log().contains(&gap), "{version}: {}", walpost.log());
+    }
+}
+
+#[test]
+fn a_slot_that_is_dropped_or_made_anew_under_a_running_process_halts_it() {
+    for made_anew in [false, true] {
+        let database = Postgres::shared(MAIN).database();
+        let outbox = Outbox::create(&database);
+        let kafka = Kafka::shared();
+        kafka.create_topic(&outbox.topic("order"), 1, &[]);
+        let walpost = Walpost::start(&outbox.configuration(kafka, ""));
+        let walsender = walpost.streams(&outbox, WITHIN);
+        let mut writer = outbox.writer();
+        writer.one("order", "delivered");
+        outbox.drained(WITHIN);
+        let session = database.session();
+        let slot = outbox.slot();
+        // It is not to come back in between.
+        walpost.signal(Signal::Stop);
+        session.run(&format!("SELECT pg_terminate_backend({walsender})"));
+        eventually(WITHIN, "the slot is free", || {
+            session.try_run(&format!("SELECT pg_drop_replication_slot('{slot}')")).ok()
+        });
+        writer.one("order", "in the gap");
+        if made_anew {
+            session.run(&format!("SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')"));
+        }
+        walpost.signal(Signal::Cont);
+        assert_eq!(walpost.wait_exit(WITHIN), 1, "made anew: {made_anew}");
+        let log = walpost.log();
+        let says =
+            if made_anew { format!("slot {slot} begins at 0/") } else { format!("slot {slot} is lost: it was there") };
+        assert!(log.contains(&says) && log.contains("events committed between 0/"), "{log}");
+    }
+}
+
+/// Another process has nothing to compare with but the table of progress.
+#[test]
+fn a_slot_made_anew_between_two_runs_is_told_from_the_same_one() {
+    for version in VERSIONS {
+        let database = Postgres::shared(version).database();
+        let outbox = Outbox::proven(&database);
+        let kafka = Kafka::shared();
+        kafka.create_topic(&outbox.topic("order"), 1, &[]);
+        let configuration = outbox.configuration(kafka, &format!("{SOON}on_slot_loss = 'halt'"));
+        let (slot, session) = (outbox.slot(), database.session());
+        let mut writer = outbox.writer();
+        let mut run = |clean: bool| {
+            let walpost = Walpost::start(&configuration);
+            walpost.streams(&outbox, WITHIN);
+            writer.one("order", "delivered");
+            proven(&outbox);
+            match clean {
+                true => assert_eq!(walpost.terminate(WITHIN), 0),
+                false => walpost.kill(),
+            }
+            eventually(WITHIN, "the slot is free", || outbox.walsender().is_none().then_some(()));
+        };
+        for clean in [true, false] {
+            run(clean);
+            // The same slot, wherever the server begins to keep its log by now.
+            session.run("CHECKPOINT");
+            run(clean);
+            // A new one.
+            session.run(&format!("SELECT pg_drop_replication_slot('{slot}')"));
+            outbox.writer().one("order", "in the gap");
+            session.run(&format!("SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')"));
+            let walpost = Walpost::start(&configuration);
+            assert_eq!(walpost.wait_exit(WITHIN), 1, "{version}, clean: {clean}");
+            let log = walpost.log();
+            assert!(log.contains(&format!("slot {slot} begins at 0/")), "{version}, clean: {clean}: {log}");
+            assert!(log.contains("(1 row of the table is not proven published)"), "{version}, clean: {clean}: {log}");
+            session.run("DELETE FROM walpost.progress");
+            session.run("TRUNCATE walpost.outbox");
+        }
+    }
+}
+
+/// The server moves the start of its log for the slot on whenever it likes; a kill may come right then, before it is
+/// written down how far the slot was.
+#[test]
+fn a_killed_process_finds_its_slot_again_however_far_it_went_since_it_was_written_down() {
+    for version in VERSIONS {
+        let server = Postgres::start(version, &[]);
+        let database = server.database();
+        let outbox = Outbox::proven(&database);
+        let kafka = Kafka::shared();
+        kafka.create_topic(&outbox.topic("order"), 1, &[]);
+        let configuration = outbox.configuration(kafka, "progress_interval = '1h'");
+        let session = database.session();
+        let mut writer = outbox.writer();
+        let first = Walpost::start(&configuration);
+        first.streams(&outbox, WITHIN);
+        writer.one("order", "o-1");
+        outbox.drained(WITHIN);
+        assert_eq!(first.terminate(WITHIN), 0);
+        let second = Walpost::start(&configuration);
+        second.streams(&outbox, WITHIN);
+        // The log that is kept for the slot begins beyond what was last written down.
+        eventually(WITHIN, "the start of the log moves on", || {
+            writer.one("order", "o-2");
+            session.run("CHECKPOINT");
+            let moved = "SELECT restart_lsn > p.confirmed FROM pg_replication_slots s JOIN walpost.progress p
+                         ON s.slot_name = p.slot";
+            (session.value(moved).as_deref() == Some("t")).then_some(())
+        });
+        outbox.drained(WITHIN);
+        second.kill();
+        let third = Walpost::start(&configuration);
+        third.streams(&outbox, WITHIN);
+        assert_eq!(third.terminate(WITHIN), 0, "{version}");
+        outbox.delivered(kafka, &["order"], WITHIN).assert_complete();
+    }
+}
+
+/// Compares what was committed with what arrived. A record that was read from the table has other headers than the one
+/// that came by the log: they are left out.
+fn report(outbox: &Outbox<'_>, kafka: &Kafka, aggregate_types: &[&str]) -> Report {
+    let topics: Vec<_> = aggregate_types.iter().map(|aggregate_type| outbox.topic(aggregate_type)).collect();
+    let topics: Vec<_> = topics.iter().map(String::as_str).collect();
+    let committed = outbox.committed();
+    let mut reader = kafka.reader(&topics, Isolation::Committed, WITHIN);
+    eventually(WITHIN, "all events arrive", || {
+        reader.until_end(WITHIN);
+        all_arrived(&committed, reader.records()).then_some(())
+    });
+    let mut records = reader.records().to_vec();
+    let of_both = |(name, _): &(String, Option<Vec<u8>>)| name != "position" && name != "recovered";
+    records.iter_mut().for_each(|record| record.headers.retain(of_both));
+    verify(&committed, &records)
+}
+
+/// Waits until every row of the table is proven published.
+fn proven(outbox: &Outbox<'_>) {
+    let session = outbox.database.session();
+    let proven = "SELECT bool_and(walpost.is_published(o.txid, p)) FROM walpost.outbox o, walpost.progress p";
+    eventually(WITHIN, "all rows are proven", || (session.value(proven).as_deref() == Some("t")).then_some(()));
+}
+
+const SOON: &str = "progress_interval = '200ms'\n";
+
+#[test]
+fn a_lost_slot_is_made_anew_and_what_is_not_proven_is_sent_from_the_table() {
+    for version in VERSIONS {
+        let server = Postgres::start(version, &SMALL);
+        let database = server.database();
+        let outbox = Outbox::proven(&database);
+        let kafka = Kafka::shared();
+        let topic = outbox.topic("bulk");
+        kafka.create_blockable_topic(&topic, 1);
+        let walpost = Walpost::start(&outbox.configuration(kafka, SOON));
+        walpost.streams(&outbox, WITHIN);
+        let mut writer = outbox.writer();
+        writer.bulk(Bulk { transactions: 300, rows: 10, aggregates: 7, padding: 50 });
+        proven(&outbox);
+        kafka.block(&topic);
+        writer.bulk(Bulk { transactions: 300, rows: 10, aggregates: 7, padding: 50 });
+        outgrow(&outbox);
+        let gap =
+            format!("replication slot {} is lost: PostgreSQL gave it up (wal_removed: more log was", outbox.slot());
+        eventually(Duration::from_secs(20), "it notices", || walpost.log().contains(&gap).then_some(()));
+        kafka.unblock(&topic);
+        writer.bulk(Bulk { transactions: 300, rows: 10, aggregates: 7, padding: 50 });
+        let report = report(&outbox, kafka, &["bulk"]);
+        println!("{version}: {report}");
+        report.assert_complete();
+        // What was in flight, and nothing that was proven.
+        assert!(report.duplicates <= 6_000, "{version}: {report}");
+        eventually(WITHIN, "it is counted", || (walpost.metric("walpost_slot_recoveries_total")? == 1.0).then_some(()));
+        assert_eq!(walpost.metric("walpost_slot_losses_total"), Some(1.0));
+        outbox.drained(WITHIN);
+        assert_eq!(walpost.terminate(WITHIN), 0, "{version}");
+    }
+}
+
+#[test]
+fn a_slot_that_is_gone_at_the_start_costs_no_event_and_repeats_none_that_is_proven() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::create(&database);
+    // They are older than the slot, and never to be sent.
+    database.sql("INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type) VALUES ('bulk', 'old', 'e')");
+    let slot = outbox.slot();
+    database.sql(&format!("SELECT pg_replication_slot_advance('{slot}', pg_current_wal_lsn())"));
+    database.sql(include_str!("../../sql/progress.sql"));
+    let kafka = Kafka::shared();
+    kafka.create_topic(&outbox.topic("bulk"), 3, &[]);
+    let configuration = outbox.configuration(kafka, SOON);
+    let mut writer = outbox.writer();
+    for gone in ["missing", "made anew"] {
+        let walpost = Walpost::start(&configuration);
+        walpost.streams(&outbox, WITHIN);
+        writer.bulk(Bulk { transactions: 300, rows: 10, aggregates: 7, padding: 50 });
+        let rest =
+            "SELECT count(*) FROM walpost.outbox o, walpost.progress p WHERE NOT walpost.is_published(o.txid, p)";
+        let session = database.session();
+        eventually(WITHIN, "all but the old one is proven", || (session.get::<u32>(rest) == 1).then_some(()));
+        assert_eq!(walpost.terminate(WITHIN), 0);
+        session.run(&format!("SELECT pg_drop_replication_slot('{slot}')"));
+        writer.bulk(Bulk { transactions: 30, rows: 10, aggregates: 7, padding: 50 });
+        if gone == "made anew" {
+            session.run(&format!("SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')"));
+        }
+        writer.bulk(Bulk { transactions: 30, rows: 10, aggregates: 7, padding: 50 });
+
+        let walpost = Walpost::start(&configuration);
+        report(&outbox, kafka, &["bulk"]).assert_exactly_once();
+        assert!(
+            walpost.log().contains("(600 rows of the table are not proven published)"),
+            "{gone}: {}",
+            walpost.log()
+        );
+        eventually(WITHIN, "it streams", || outbox.walsender());
+        assert_eq!(walpost.terminate(WITHIN), 0);
+    }
+    let mut reader = kafka.reader(&[&outbox.topic("bulk")], Isolation::Committed, WITHIN);
+    let all = reader.until_end(WITHIN);
+    let recovered: Vec<_> = all.iter().filter(|record| record.header("recovered") == Some("true")).collect();
+    assert_eq!(recovered.len(), 1_200);
+    assert!(recovered.iter().all(|record| record.header("position").is_none()));
+}
+
+#[test]
+fn a_gap_that_is_accepted_is_named_and_not_sent() {
+    for with_proof in [false, true] {
+        let database = Postgres::shared(MAIN).database();
+        let outbox = if with_proof { Outbox::proven(&database) } else { Outbox::create(&database) };
+        let kafka = Kafka::shared();
+        kafka.create_topic(&outbox.topic("order"), 1, &[]);
+        let configuration = outbox.configuration(kafka, &format!("{SOON}on_slot_loss = 'halt'"));
+        let (slot, session) = (outbox.slot(), database.session());
+        let mut writer = outbox.writer();
+        let walpost = Walpost::start(&configuration);
+        let walsender = walpost.streams(&outbox, WITHIN);
+        writer.one("order", "before");
+        outbox.drained(WITHIN);
+        if with_proof {
+            proven(&outbox);
+        }
+        // Without the table only the same process knows what was there.
+        walpost.signal(Signal::Stop);
+        session.run(&format!("SELECT pg_terminate_backend({walsender})"));
+        eventually(WITHIN, "the slot is free", || {
+            session.try_run(&format!("SELECT pg_drop_replication_slot('{slot}')")).ok()
+        });
+        writer.one("order", "in the gap");
+        walpost.signal(Signal::Cont);
+        assert_eq!(walpost.wait_exit(WITHIN), 1);
+        assert!(walpost.log().contains("on_slot_loss = \"halt\" ends the stream here"), "{}", walpost.log());
+        drop(walpost);
+        if !with_proof {
+            let walpost = Walpost::start(&configuration);
+            assert_eq!(walpost.wait_exit(WITHIN), 1);
+            assert!(walpost.log().contains("has no replication slot"), "{}", walpost.log());
+            continue;
+        }
+        let walpost = Walpost::start_with(&configuration, &["--accept-gap"], &[]);
+        walpost.streams(&outbox, WITHIN);
+        let log = walpost.log();
+        assert!(
+            log.contains("(1 row of the table is not proven published)")
+                && log.contains("--accept-gap goes on without"),
+            "{log}"
+        );
+        writer.one("order", "after");
+        outbox.drained(WITHIN);
+        assert_eq!(walpost.terminate(WITHIN), 0);
+        // It is settled.
+        let walpost = Walpost::start(&configuration);
+        writer.one("order", "later");
+        outbox.drained(WITHIN);
+        assert_eq!(walpost.terminate(WITHIN), 0);
+        let records = kafka.read(&outbox.topic("order"), 3, WITHIN);
+        let keys: Vec<_> = records.iter().filter_map(|record| record.key_text()).collect();
+        assert_eq!(keys, ["before", "after", "later"]);
+        // And nothing that was there says any more that it is published.
+        proven_from(&session, "later");
+    }
+}
+
+/// Only the events from this key on can be proven.
+fn proven_from(session: &Session, key: &str) {
+    let rows = session.rows(
+        "SELECT aggregate_id FROM walpost.outbox o, walpost.progress p WHERE NOT walpost.is_published(o.txid, p) ORDER BY seq",
+    );
+    let pending: Vec<_> = rows.into_iter().filter_map(|mut row| row.remove(0)).collect();
+    assert!(pending.starts_with(&["before".to_owned(), "in the gap".to_owned()]), "{pending:?} before {key}");
+}
+
+/// Something takes the slot away whenever it is made.
+#[test]
+fn a_slot_that_is_lost_again_and_again_is_not_made_anew_without_end() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::proven(&database);
+    let kafka = Kafka::shared();
+    kafka.create_topic(&outbox.topic("order"), 1, &[]);
+    let (slot, session) = (outbox.slot(), database.session());
+    let walpost = Walpost::start(&outbox.configuration(kafka, SOON));
+    while walpost.is_running() {
+        let Some(walsender) = outbox.walsender() else { continue };
+        session.run(&format!("SELECT pg_terminate_backend({walsender})"));
+        session.try_run(&format!("SELECT pg_drop_replication_slot('{slot}')")).ok();
+    }
+    assert_eq!(walpost.wait_exit(WITHIN), 1);
+    assert!(walpost.log().contains("It was made anew 3 times within the hour"), "{}", walpost.log());
+}
