@@ -6,6 +6,7 @@
 
 use super::{
     dead_letter,
+    progress::Progress,
     quote::{ident, qualified},
 };
 use crate::pipeline::outbox::{AfterPublish, Outbox};
@@ -63,6 +64,15 @@ impl Published {
             ));
         }
         if any.is_empty() { "false".to_owned() } else { format!("({})", any.join(" or ")) }
+    }
+
+    /// An SQL condition on row `o` of the outbox: a slot whose row of progress is `known` has still to send it. Otherwise as
+    /// [`Published::condition`].
+    pub fn owed(&self, known: &Progress, home: &str, has_letters: bool) -> String {
+        match self {
+            Published::Txid(column) => known.unproven(column),
+            Published::Mark { .. } | Published::Deleted { .. } => format!("not {}", self.condition(home, has_letters)),
+        }
     }
 
     /// It takes the slot's row of progress.

@@ -217,7 +217,8 @@ impl Maker<'_> {
         plans: Vec<Plan>,
         visible: Option<&str>,
     ) -> Result<Vec<Source>, postgres::Error> {
-        let letters = dead_letter::Access::read(client, names::home(self.config)).await?;
+        let home = names::home(self.config);
+        let letters = dead_letter::Access::read(client, home).await?;
         let dead_letters = letters.is_some_and(|letters| letters.select);
         for plan in plans.iter().filter(|plan| plan.order_is_a_guess()) {
             tracing::info!(
@@ -230,17 +231,15 @@ impl Maker<'_> {
             let txid = format!("o.{}", quote::ident(&outbox.columns.txid.name));
             let sees = |snapshot: &str| {
                 format!(
-                    "pg_catalog.pg_visible_in_snapshot({txid}, {}::pg_catalog.pg_snapshot)",
+                    "coalesce(pg_catalog.pg_visible_in_snapshot({txid}, {}::pg_catalog.pg_snapshot), true)",
                     quote::literal(snapshot)
                 )
             };
             let mut conditions: Vec<String> = visible.map(sees).into_iter().collect();
             if kind == ReadingKind::Recovery {
                 // What of such a table was published nobody can say: to recover is to do without it.
-                if !plan.has_txid() {
-                    return None;
-                }
-                conditions.extend(self.known.map(|known| known.unproven(&outbox.columns.txid.name)));
+                let published = plan.published()?;
+                conditions.extend(self.known.map(|known| published.owed(known, home, dead_letters)));
                 if dead_letters {
                     conditions.push(self.is_no_dead_letter(&outbox.columns.id));
                 }

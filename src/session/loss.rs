@@ -17,11 +17,12 @@ use crate::{
     config::{Config, OnSlotLoss},
     pipeline::Lsn,
     postgres::{
-        self,
+        self, dead_letter,
         progress::Progress,
         rows::{Plan, Unreadable},
         sql::Sql,
     },
+    setup::names,
 };
 
 /// Counting takes no longer: nobody waits for a number.
@@ -127,13 +128,25 @@ pub(super) async fn unproven(
             return (Unproven::Unknown(why.clone()), Err(why));
         }
     };
-    if let Some(plan) = plans.iter().find(|plan| !plan.has_txid()) {
-        let why = format!("{} has no column with the id of the transaction that inserted a row", plan.table());
-        return (Unproven::Unknown(why.clone()), Err(why));
+    let home = names::home(config);
+    let letters = match dead_letter::Access::read(client, home).await {
+        Ok(letters) => letters.is_some_and(|letters| letters.select),
+        Err(error) => return (Unproven::Unknown(Chain(&error).to_string()), Ok(())),
+    };
+    let mut owed = Vec::with_capacity(plans.len());
+    for plan in &plans {
+        let Some(published) = plan.published() else {
+            let why = format!(
+                "{} has no column with the id of the transaction that inserted a row, and after_publish marks none",
+                plan.table()
+            );
+            return (Unproven::Unknown(why.clone()), Err(why));
+        };
+        owed.push(published.owed(progress, home, letters));
     }
     let mut sum = 0;
-    for (outbox, plan) in config.outboxes.iter().zip(&plans) {
-        match count(client, plan, &progress.unproven(&outbox.columns.txid.name)).await {
+    for (plan, owed) in plans.iter().zip(&owed) {
+        match count(client, plan, owed).await {
             Ok(rows) => sum += rows,
             Err(error) => return (Unproven::Unknown(Chain(&error).to_string()), Ok(())),
         }

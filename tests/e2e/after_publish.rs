@@ -72,6 +72,20 @@ fn rows_are_marked_when_kafka_has_them_and_are_pruned_by_their_marks() {
 }
 
 #[test]
+fn rows_that_are_not_marked_are_recovered_when_the_slot_is_lost() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = destination(&database);
+    database.sql(include_str!("../../sql/progress.sql"));
+    insert(&outbox, 10);
+    streamed(&outbox, DESTINATION, &[]);
+    database.sql(&format!("SELECT pg_drop_replication_slot('{}')", outbox.slot()));
+    insert(&outbox, 5);
+    let records = streamed(&outbox, DESTINATION, &[&outbox.topic("m")]);
+    let recovered = records.iter().filter(|record| record.header("recovered") == Some("true")).count();
+    assert_eq!((records.len(), recovered, count(&outbox, "published_at IS NULL")), (15, 5, 0));
+}
+
+#[test]
 fn rows_are_deleted_when_kafka_has_them() {
     let database = Postgres::shared(MAIN).database();
     let outbox = destination(&database);

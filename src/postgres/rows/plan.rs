@@ -4,7 +4,7 @@ use tokio_postgres::Client;
 
 use crate::{
     pipeline::outbox::{Outbox, TableName},
-    postgres::{Error, publication::Publication, quote},
+    postgres::{Error, publication::Publication, published::Published, quote},
 };
 
 /// Why a table cannot be read as the stream would send it.
@@ -53,7 +53,7 @@ pub struct Plan {
     order_is_total: bool,
     /// It is that of the configuration, or of `seq`.
     order_is_named: bool,
-    has_txid: bool,
+    published: Option<Published>,
     /// As the server's statistics have it.
     rows_estimated: u64,
 }
@@ -108,6 +108,10 @@ impl Plan {
         let order_is_total = !unique.is_empty();
         let more = unique.iter().filter(|name| !named.contains(name)).collect::<Vec<_>>();
         let names = named.iter().chain(more);
+        let has = |name: &str| {
+            let is_txid = name == outbox.columns.txid.name;
+            all.iter().any(|column| column.name == name && (!is_txid || column.type_name == "xid8"))
+        };
         let order = names.filter_map(|name| all.iter().find(|column| column.name == *name)).map(Key::of);
         Ok(Plan {
             table: table.clone(),
@@ -118,7 +122,7 @@ impl Plan {
             order: order.collect(),
             order_is_total,
             order_is_named: !named.is_empty(),
-            has_txid: all.iter().any(|column| column.name == outbox.columns.txid.name && column.type_name == "xid8"),
+            published: Published::of(outbox, has),
             rows_estimated: row.try_get::<_, Option<i64>>(4).map_err(field)?.unwrap_or(0).unsigned_abs(),
         })
     }
@@ -144,7 +148,12 @@ impl Plan {
 
     /// It has the column that says which transaction inserted a row.
     pub fn has_txid(&self) -> bool {
-        self.has_txid
+        self.published.as_ref().is_some_and(Published::is_by_progress)
+    }
+
+    /// How its published rows are told from others; none: they are not.
+    pub fn published(&self) -> Option<&Published> {
+        self.published.as_ref()
     }
 
     /// Rows of the table as the server's statistics have it; 0 where they say nothing.
@@ -318,7 +327,7 @@ mod tests {
             order: vec![key("at", "timestamp with time zone", not_null), key("id", "uuid", true)],
             order_is_total: true,
             order_is_named: true,
-            has_txid: true,
+            published: Some(Published::Txid("txid".to_owned())),
             rows_estimated: 0,
         }
     }
