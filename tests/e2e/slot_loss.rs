@@ -1,10 +1,11 @@
 //! A slot that cannot give what it held: noticed at once, by its reason, with the gap named, and never passed over.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::{
     eventually,
     kafka::Kafka,
+    long,
     outbox::{Bulk, Outbox},
     postgres::{MAIN, Postgres, VERSIONS},
     process::Signal,
@@ -363,4 +364,72 @@ fn a_slot_that_is_lost_again_and_again_is_not_made_anew_without_end() {
     }
     assert_eq!(walpost.wait_exit(WITHIN), 1);
     assert!(walpost.log().contains("It was made anew 3 times within the hour"), "{}", walpost.log());
+}
+
+#[test]
+fn kills_around_the_loss_of_a_slot_in_mid_drain_lose_nothing() {
+    let server = Postgres::start(MAIN, &SMALL);
+    let database = server.database();
+    let outbox = Outbox::proven(&database);
+    let kafka = Kafka::shared();
+    kafka.create_topic(&outbox.topic("bulk"), 3, &[]);
+    let configuration = outbox.configuration(kafka, SOON);
+    let mut writer = outbox.writer();
+    let rounds = if long() { 20 } else { 4 };
+    for round in 0..rounds {
+        let walpost = Walpost::start(&configuration);
+        walpost.streams(&outbox, WITHIN);
+        let before = outbox.confirmed();
+        writer.bulk(Bulk { transactions: 200, rows: 50, aggregates: 17, padding: 50 });
+        eventually(WITHIN, "it drains", || (outbox.confirmed() > before).then_some(()));
+        walpost.kill();
+        outgrow(&outbox);
+        writer.bulk(Bulk { transactions: 20, rows: 50, aggregates: 17, padding: 50 });
+        // From before the new slot is there to after the last row is read.
+        let walpost = Walpost::start(&configuration);
+        eventually(WITHIN, "it tells of the loss", || walpost.log().contains(" is lost: ").then_some(()));
+        let until = Instant::now() + Duration::from_millis(40 * (round % 8));
+        eventually(WITHIN, "its moment", || (Instant::now() >= until).then_some(()));
+        walpost.kill();
+    }
+    let walpost = Walpost::start(&configuration);
+    let report = report(&outbox, kafka, &["bulk"]);
+    println!("{} events, {rounds} rounds: {report}", outbox.committed().len());
+    report.assert_complete();
+    outbox.drained(WITHIN);
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+#[test]
+fn a_slot_that_is_retired_while_walpost_is_away_names_the_setting() {
+    let server = Postgres::start(18, &["idle_replication_slot_timeout=1s"]);
+    let database = server.database();
+    let outbox = Outbox::proven(&database);
+    let kafka = Kafka::shared();
+    kafka.create_topic(&outbox.topic("bulk"), 1, &[]);
+    let walpost = Walpost::start(&outbox.configuration(kafka, SOON));
+    walpost.streams(&outbox, WITHIN);
+    let mut writer = outbox.writer();
+    let few = Bulk { transactions: 10, rows: 10, aggregates: 7, padding: 0 };
+    writer.bulk(few);
+    proven(&outbox);
+    assert_eq!(walpost.terminate(WITHIN), 0);
+    writer.bulk(few);
+    let (slot, session) = (outbox.slot(), database.session());
+    eventually(WITHIN, "the slot is retired", || {
+        session.run("CHECKPOINT");
+        let reason = format!("SELECT max(invalidation_reason) FROM pg_replication_slots WHERE slot_name = '{slot}'");
+        (session.value(&reason).as_deref() == Some("idle_timeout")).then_some(())
+    });
+    let walpost = Walpost::start(&outbox.configuration(kafka, &format!("{SOON}on_slot_loss = 'halt'")));
+    assert_eq!(walpost.wait_exit(WITHIN), 1);
+    let says = format!(
+        "replication slot {slot} is lost: PostgreSQL gave it up (idle_timeout: nobody used it for as long as \
+         idle_replication_slot_timeout allows)"
+    );
+    assert!(walpost.log().contains(&says), "{}", walpost.log());
+    assert!(walpost.log().contains("(100 rows of the table are not proven published)"), "{}", walpost.log());
+    let walpost = Walpost::start(&outbox.configuration(kafka, SOON));
+    report(&outbox, kafka, &["bulk"]).assert_exactly_once();
+    assert_eq!(walpost.terminate(WITHIN), 0);
 }
