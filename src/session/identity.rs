@@ -8,7 +8,8 @@
 //!   from at or below that position: a new one keeps it from where the log ended when it was made, which is later. Or if
 //!   the server has decoded through it at least what it had then: the count of a new one begins at 0.
 //!
-//! On a new timeline only what lies below the switch was ever this server's.
+//! On a new timeline only what lies below the switch was ever this server's. A promoted server begins to count anew; a slot
+//! that it had copied from its primary, which PostgreSQL marks, is the one that was left there.
 
 use super::slot::Slot;
 use crate::{
@@ -48,7 +49,8 @@ impl Reached {
     pub(super) fn is_passed_by(&self, slot: &Slot, log: &Log) -> Option<Lsn> {
         let reached = self.on(log)?;
         let begins_below = !self.exact && slot.restart <= reached;
-        let same = slot.confirmed <= reached || begins_below || self.is_told_by_count(slot, log);
+        let copied = !self.exact && slot.synced && self.timeline < log.timeline;
+        let same = slot.confirmed <= reached || begins_below || copied || self.is_told_by_count(slot, log);
         (!same).then_some(reached)
     }
 
@@ -82,9 +84,12 @@ mod tests {
         Reached { system_identifier: "7".to_owned(), timeline: 3, confirmed, exact, decoded: Some(40), epoch: None }
     }
 
+    fn slot(restart: u64, confirmed: u64, decoded: Option<i64>) -> Slot {
+        Slot { confirmed: Lsn(confirmed), restart: Lsn(restart), decoded, failover: false, synced: false }
+    }
+
     fn passed(reached: &Reached, restart: u64, confirmed: u64, decoded: Option<i64>) -> Option<Lsn> {
-        reached
-            .is_passed_by(&Slot { confirmed: Lsn(confirmed), restart: Lsn(restart), decoded, failover: false }, &log())
+        reached.is_passed_by(&slot(restart, confirmed, decoded), &log())
     }
 
     #[test]
@@ -111,5 +116,16 @@ mod tests {
         assert_eq!(passed(&promoted, 100, 151, None), Some(Lsn(150)));
         let elsewhere = Reached { timeline: 7, ..reached(true) };
         assert_eq!(passed(&elsewhere, 100, 900, None), None, "another branch says nothing");
+    }
+    #[test]
+    fn a_slot_that_a_promoted_server_had_copied_is_the_one_that_was_left() {
+        let copied = Slot { synced: true, ..slot(260, 260, Some(0)) };
+        let left = Reached { timeline: 2, ..reached(false) };
+        assert_eq!(left.is_passed_by(&copied, &log()), None);
+        assert_eq!(left.is_passed_by(&slot(260, 260, Some(0)), &log()), Some(Lsn(150)));
+        let later = reached(false);
+        assert_eq!(later.is_passed_by(&copied, &log()), Some(Lsn(200)), "the mark outlives the promotion");
+        let exact = Reached { exact: true, ..left };
+        assert_eq!(exact.is_passed_by(&copied, &log()), Some(Lsn(150)), "the last word is compared exactly");
     }
 }

@@ -35,6 +35,8 @@ pub(super) struct Slot {
     pub(super) decoded: Option<i64>,
     /// Standbys may copy it.
     pub(super) failover: bool,
+    /// The server copied it from its primary, before it was promoted (17+).
+    pub(super) synced: bool,
 }
 
 /// Why a slot cannot be streamed from.
@@ -98,18 +100,18 @@ impl Found {
     /// legal slot name.
     pub(super) async fn take(connection: &mut Replication, name: &str, database: &str) -> Result<Found, super::Error> {
         lock(connection, name).await?;
-        // invalidation_reason and failover exist from 17 on; going through jsonb asks for them everywhere.
+        // invalidation_reason, failover and synced exist from 17 on; going through jsonb asks for them everywhere.
         let rows = connection
             .query(&format!(
                 "SELECT coalesce(plugin, 'physical'), coalesce(database, ''), confirmed_flush_lsn::text, restart_lsn::text, \
                  active_pid::text, wal_status, to_jsonb(s) ->> 'invalidation_reason', two_phase::text, total_txns::text, \
-                 to_jsonb(s) ->> 'failover' \
+                 to_jsonb(s) ->> 'failover', to_jsonb(s) ->> 'synced' \
                  FROM pg_catalog.pg_replication_slots s \
                  LEFT JOIN pg_catalog.pg_stat_replication_slots USING (slot_name) WHERE slot_name = '{name}'"
             ))
             .await?;
         let slot = name.to_owned();
-        let Some([plugin, owner, confirmed, restart, pid, wal_status, reason, two_phase, decoded, failover]) =
+        let Some([plugin, owner, confirmed, restart, pid, wal_status, reason, two_phase, decoded, failover, synced]) =
             rows.into_iter().next().map(columns)
         else {
             return Ok(Found::Nothing);
@@ -137,8 +139,8 @@ impl Found {
         match (confirmed, lsn(restart)) {
             (Some(confirmed), Some(restart)) => {
                 let decoded = decoded.and_then(|count| count.parse().ok());
-                let failover = failover.as_deref() == Some("true");
-                Ok(Found::Slot(Slot { confirmed, restart, decoded, failover }))
+                let [failover, synced] = [failover, synced].map(|flag| flag.as_deref() == Some("true"));
+                Ok(Found::Slot(Slot { confirmed, restart, decoded, failover, synced }))
             }
             _ => Err(Unusable::InUse { slot, pid: None }.into()),
         }

@@ -16,6 +16,7 @@ mod dead_letter_topic;
 mod dead_letters;
 mod encodings;
 mod exactly_once;
+mod failover;
 mod http;
 mod partitions;
 mod poison;

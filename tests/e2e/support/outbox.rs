@@ -62,6 +62,11 @@ impl<'a> Outbox<'a> {
         outbox
     }
 
+    /// The same outbox in a copy of its database.
+    pub fn moved_to<'b>(self, database: &'b Database<'b>) -> Outbox<'b> {
+        Outbox { database, committed: self.committed, writers: self.writers }
+    }
+
     /// The slot's name.
     pub fn slot(&self) -> &str {
         &self.database.name

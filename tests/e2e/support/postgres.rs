@@ -177,6 +177,11 @@ impl Postgres {
         self.database_with("")
     }
 
+    /// A database that came with a copy of the server that made it.
+    pub fn copied_database(&self, name: &str) -> Database<'_> {
+        Database { server: self, name: name.to_owned() }
+    }
+
     /// As [`Postgres::database`], with options of CREATE DATABASE such as `ENCODING 'LATIN1' TEMPLATE template0`.
     pub fn database_with(&self, options: &str) -> Database<'_> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -221,6 +226,83 @@ impl Postgres {
             }
             self.try_session("postgres").ok()
         });
+    }
+
+    /// A copy of the data folder, slots included, as a server that is not started yet. This one is stopped for it, and runs on
+    /// afterwards.
+    pub fn copy(&self) -> Postgres {
+        self.stop(Mode::Fast, PATIENCE);
+        let folder = scratch::folder("postgres-copy");
+        let data = folder.join("data");
+        run("cp", [OsString::from("-a"), self.data.clone().into(), data.clone().into()]);
+        self.start_again();
+        USER.give(&folder);
+        let copy = Postgres {
+            port: scratch::port(),
+            programs: self.programs.clone(),
+            data,
+            folder,
+            process: Mutex::new(None),
+        };
+        copy.set(&[&format!("port={}", copy.port), &format!("unix_socket_directories={}", copy.folder.display())]);
+        copy
+    }
+
+    /// A running standby of this server: it has none of its slots, as after pg_basebackup.
+    pub fn standby(&self, settings: &[&str]) -> Postgres {
+        let standby = self.copy();
+        for slot in fs::read_dir(standby.data.join("pg_replslot")).expect("every server has it") {
+            fs::remove_dir_all(slot.expect("it can be listed").path()).expect("it is a folder");
+        }
+        let primary = format!("host={} port={} user=postgres dbname=postgres", self.folder.display(), self.port);
+        standby.set(&[&format!("primary_conninfo={primary}")]);
+        standby.set(settings);
+        standby.write("standby.signal", "");
+        standby.start_again();
+        standby
+    }
+
+    /// Starts a copy that replays the log of `origin` up to a restore point, and goes its own way from there.
+    pub fn recover_to(&self, origin: &Postgres, restore_point: &str) {
+        self.set(&[
+            &format!("restore_command=cp {}/pg_wal/%f %p", origin.data.display()),
+            &format!("recovery_target_name={restore_point}"),
+            "recovery_target_action=promote",
+        ]);
+        self.write("recovery.signal", "");
+        self.start_again();
+        self.writable();
+    }
+
+    /// Waits until a standby has all that is committed on its primary now.
+    pub fn follows(&self, primary: &Postgres) {
+        let end: String = primary.session("postgres").get("SELECT pg_current_wal_lsn()::text");
+        let session = self.session("postgres");
+        let there = format!("SELECT pg_last_wal_replay_lsn() >= '{end}'");
+        eventually(PATIENCE, "the standby follows", || (session.value(&there).as_deref() == Some("t")).then_some(()));
+    }
+
+    /// Makes a standby the primary.
+    pub fn promote(&self) {
+        self.sql("SELECT pg_promote()");
+        self.writable();
+    }
+
+    fn writable(&self) {
+        eventually(PATIENCE, "the server is no standby any more", || {
+            let session = self.try_session("postgres").ok()?;
+            (session.value("SELECT pg_is_in_recovery()").as_deref() == Some("f")).then_some(())
+        });
+    }
+
+    /// Further settings, such as `"wal_sender_timeout=0"`, from the next start on.
+    fn set(&self, settings: &[&str]) {
+        let mut conf = fs::read_to_string(self.data.join("postgresql.conf")).expect("the server has one");
+        for setting in settings {
+            let (name, value) = setting.split_once('=').expect("a setting is name=value");
+            conf += &format!("{name} = '{value}'\n");
+        }
+        self.write("postgresql.conf", &conf);
     }
 
     pub fn restart(&self) {
