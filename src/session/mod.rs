@@ -914,6 +914,8 @@ impl Session<'_> {
         let confirmed: Lsn = self.pipeline.confirmed();
         let update = self.feedback.last(confirmed, Instant::now());
         self.stream.send(&update.encode(clock()));
+        // The next session must not take what the slot learns here for another's doing.
+        self.status.now().confirmed = Some(confirmed);
         match tokio::time::timeout(GOODBYE, self.stream.finish()).await {
             Ok(Ok(())) => {
                 tracing::info!(%confirmed, "the stream is closed");
