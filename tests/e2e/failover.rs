@@ -137,6 +137,7 @@ fn a_slot_that_the_standby_keeps_goes_on_after_the_promotion() {
         let promoted = standby.copied_database(&database.name);
         let outbox = outbox.moved_to(&promoted);
         let walpost = if runs_on { walpost } else { Walpost::start(&configuration) };
+        walpost.streams(&outbox, WITHIN);
         outbox.writer().bulk(BULK);
         let report = report(&outbox, kafka);
         println!("{version}: {report}");
