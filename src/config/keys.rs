@@ -103,7 +103,7 @@ pub const KEYS: &[Key] = &[
         None,
         "A slot that is gone or invalidated; unset: recover, exactly once halt",
     ),
-    key("failover", Kind::Boolean, Some("false"), "Standbys take over the slot, from PostgreSQL 17 on"),
+    key("failover", Kind::Boolean, Some("false"), "Standbys keep a copy of the slot, from PostgreSQL 17 on"),
     key("on_update", choice(&["ignore", "halt"], &[]), Some("ignore"), "Update, delete or truncate of an outbox"),
     outbox_key("after_publish", choice(&["keep", "mark", "delete"], &[]), Some("keep"), "Rows that are published"),
     key("retention", Kind::Duration, Some("7d"), "How long published rows stay before they are pruned"),
