@@ -24,7 +24,7 @@ pub use outbox::outbox;
 pub use progress::progress;
 pub use publication::publication;
 pub use server::{server, synchronous, synchronous_names};
-pub use slot::{failover, slot, slot_to_be_made};
+pub use slot::{failover, loss, lost_in, slot, slot_to_be_made};
 
 /// Something that is wrong or worth knowing.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]

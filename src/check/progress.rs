@@ -46,15 +46,14 @@ pub fn progress(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::SystemTime;
 
     use super::*;
     use crate::check::{Severity, server::tests::default_server};
 
-    #[test]
-    fn the_table_must_be_there_writable_and_of_this_server() {
-        let known = Progress {
+    pub(in crate::check) fn default_progress() -> Progress {
+        Progress {
             decoded: None,
             system_identifier: "7".to_owned(),
             timeline: 1,
@@ -71,7 +70,12 @@ mod tests {
             rewind: None,
             generation: 0,
             updated_at: SystemTime::UNIX_EPOCH,
-        };
+        }
+    }
+
+    #[test]
+    fn the_table_must_be_there_writable_and_of_this_server() {
+        let known = default_progress();
         let found = |access: Option<Access>, here| {
             let findings = progress("My App", access.as_ref(), Some(&known), here, &default_server().role);
             findings.into_iter().map(|finding| (finding.severity, finding.remedy)).next()

@@ -1,12 +1,19 @@
 //! Findings about the replication slot.
 
+use std::time::Duration;
+
 use super::{Finding, size};
-use crate::postgres::{quote, server::Server, slot::Slot};
+use crate::{
+    config::OnSlotLoss,
+    postgres::{progress::Progress, quote, server::Server, slot::Slot},
+};
 
 /// A slot that nobody uses and that holds back more than this is worth a look.
 const RETAINED_WITHOUT_USER_MAX: i64 = 1 << 30;
 /// Less than this until the slot is lost is close.
 const SAFE_BYTES_MIN: i64 = 256 << 20;
+/// So is less time than this.
+const LOST_IN_MIN: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// With `snapshot = "initial"` nobody has to make the slot.
 pub fn slot_to_be_made(name: &str) -> Finding {
@@ -48,8 +55,53 @@ pub fn failover(wanted: bool, server: &Server, slot: Option<&Slot>) -> Vec<Findi
     findings
 }
 
-/// What is wrong with the slot `name`, which must stand in `database`.
-pub fn slot(name: &str, slot: Option<&Slot>, database: &str) -> Vec<Finding> {
+/// How soon the slot is lost, if log is written on as it was between two looks, `apart` from each other. None: it does not
+/// lose ground, or there is no limit.
+pub fn lost_in(first: &Slot, second: &Slot, apart: Duration) -> Option<Duration> {
+    let (before, now) = (first.safe_bytes?, second.safe_bytes?.max(0));
+    let fallen = (before - now) as f64;
+    let left = now as f64 / (fallen / apart.as_secs_f64());
+    Duration::try_from_secs_f64(left).ok().filter(|_| fallen > 0.0)
+}
+
+/// The slot is not what walpost left, by what the row of progress, which is this server's, `known`s of it: gone, given up, or
+/// confirmed by others. `on_slot_loss` says what mends it.
+pub fn loss(name: &str, slot: Option<&Slot>, known: Option<&Progress>, on_slot_loss: OnSlotLoss) -> Option<Finding> {
+    let known = known?;
+    let begun = known.started.is_some() && known.reading.is_none();
+    let rewinds = known.rewind.as_ref().is_some_and(|rewind| !rewind.done);
+    let confirmed = known.confirmed.filter(|_| begun && !rewinds)?;
+    let what = match slot {
+        None => "is gone".to_owned(),
+        Some(slot) if slot.lost() => {
+            format!("is lost ({})", slot.invalidation.as_deref().unwrap_or("its log was removed"))
+        }
+        Some(slot) if known.stopped_clean && slot.confirmed > Some(confirmed) => {
+            format!("was moved by hand or by another program, or made anew: it begins at {}", position(slot))
+        }
+        Some(_) => return None,
+    };
+    let remedy = match on_slot_loss {
+        OnSlotLoss::Recover => {
+            "walpost run, which makes the slot anew and sends the rows that are not proven published (on_slot_loss = \
+             \"recover\")"
+        }
+        OnSlotLoss::Halt => {
+            "walpost run --on-slot-loss recover, which makes the slot anew and sends the rows that are not proven published, \
+             or walpost run --accept-gap, which sends none of them"
+        }
+    };
+    Some(Finding::error(
+        format!("slot {}", quote::ident(name)),
+        format!(
+            "{what}; walpost knew it to be confirmed up to {confirmed}: events after that may never have been sent"
+        ),
+        remedy,
+    ))
+}
+
+/// What is wrong with the slot `name`, which must stand in `database`. `lost_in`: when it is, as far as that is known.
+pub fn slot(name: &str, slot: Option<&Slot>, database: &str, lost_in: Option<Duration>) -> Vec<Finding> {
     let about = format!("slot {}", quote::ident(name));
     let drop = format!("select pg_drop_replication_slot({})", quote::literal(name));
     let Some(slot) = slot else {
@@ -116,10 +168,14 @@ pub fn slot(name: &str, slot: Option<&Slot>, database: &str) -> Vec<Finding> {
             "is about to be lost: it is further behind than max_slot_wal_keep_size",
             "start walpost now, or raise the limit: alter system set max_slot_wal_keep_size = '…', then select pg_reload_conf()",
         ));
-    } else if let Some(safe) = slot.safe_bytes.filter(|safe| *safe < SAFE_BYTES_MIN) {
+    } else if let Some(safe) =
+        slot.safe_bytes.filter(|safe| *safe < SAFE_BYTES_MIN || lost_in.is_some_and(|left| left < LOST_IN_MIN))
+    {
+        let when = lost_in.map(|left| Duration::from_secs(left.as_secs()));
+        let when = when.map(|left| format!(", in {} at the present rate", humantime::format_duration(left)));
         findings.push(Finding::warning(
             &about,
-            format!("is lost after {} more of log", size(safe.max(0))),
+            format!("is lost after {} more of log{}", size(safe.max(0)), when.unwrap_or_default()),
             "start walpost, or raise the limit: alter system set max_slot_wal_keep_size = '…', then select pg_reload_conf()",
         ));
     }
@@ -155,7 +211,11 @@ fn position(slot: &Slot) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::{check::Severity, pipeline::Lsn, postgres::slot::Holder};
+    use crate::{
+        check::{Severity, progress::tests::default_progress},
+        pipeline::Lsn,
+        postgres::slot::Holder,
+    };
 
     pub(in crate::check) fn default_slot() -> Slot {
         Slot {
@@ -182,7 +242,7 @@ pub(super) mod tests {
     fn one(change: impl FnOnce(&mut Slot), severity: Severity, what: &str) {
         let mut facts = default_slot();
         change(&mut facts);
-        let findings = slot("walpost", Some(&facts), "app");
+        let findings = slot("walpost", Some(&facts), "app", None);
         assert_eq!(findings.len(), 1, "{findings:?}");
         assert_eq!(findings[0].severity, severity);
         assert!(findings[0].what.contains(what), "{findings:?}");
@@ -191,8 +251,8 @@ pub(super) mod tests {
     #[test]
     fn each_fault_is_found() {
         use Severity::{Error, Note, Warning};
-        assert_eq!(slot("walpost", Some(&default_slot()), "app"), []);
-        assert_eq!(slot("walpost", None, "app")[0].severity, Error);
+        assert_eq!(slot("walpost", Some(&default_slot()), "app", None), []);
+        assert_eq!(slot("walpost", None, "app", None)[0].severity, Error);
         one(|slot| slot.plugin = None, Error, "physical");
         one(|slot| slot.database = Some("other".into()), Error, "belongs to database other, not to app");
         one(|slot| slot.plugin = Some("test_decoding".into()), Error, "test_decoding");
@@ -210,7 +270,47 @@ pub(super) mod tests {
 
     #[test]
     fn hostile_names_are_quoted() {
-        let missing = slot("it's", None, "My App");
+        let missing = slot("it's", None, "My App", None);
         assert!(missing[0].remedy.contains("'it''s'") && missing[0].remedy.contains("\"My App\""));
+    }
+
+    #[test]
+    fn the_time_until_it_is_lost_follows_the_rate() {
+        let with = |safe| Slot { safe_bytes: safe, ..default_slot() };
+        let left = |before, now| lost_in(&with(before), &with(now), Duration::from_secs(2)).map(|left| left.as_secs());
+        assert_eq!(left(Some(3_000), Some(2_000)), Some(4));
+        assert_eq!(left(Some(3_000), Some(3_000)), None);
+        assert_eq!(left(Some(3_000), Some(4_000)), None);
+        assert_eq!(left(None, None), None);
+        assert_eq!(left(Some(3_000), Some(-5)), Some(0));
+        let roomy = with(Some(10 << 30));
+        let found = |seconds| slot("walpost", Some(&roomy), "app", Some(Duration::from_secs(seconds)));
+        assert!(
+            found(300)[0].what.contains("after 10.0 GiB more of log, in 5m at the present rate"),
+            "{:?}",
+            found(300)
+        );
+        assert_eq!(found(100_000), []);
+    }
+
+    #[test]
+    fn a_slot_that_is_not_what_was_left_is_a_loss() {
+        let known = Progress { started: Some("5:5:".to_owned()), confirmed: Some(Lsn(2)), ..default_progress() };
+        let found = |slot: Option<&Slot>, known: &Progress| loss("walpost", slot, Some(known), OnSlotLoss::Halt);
+        let told = |found: Option<Finding>, words: &str| {
+            let found = found.unwrap();
+            assert!(found.what.contains(words) && found.remedy.contains("--accept-gap"), "{found:?}");
+        };
+        told(found(None, &known), "is gone; walpost knew it to be confirmed up to 0/2");
+        let lost = Slot { invalidation: Some("idle_timeout".into()), ..default_slot() };
+        told(found(Some(&lost), &known), "is lost (idle_timeout)");
+        assert_eq!(found(Some(&default_slot()), &known), None);
+        let moved = Slot { confirmed: Some(Lsn(3)), ..default_slot() };
+        assert_eq!(found(Some(&moved), &known), None, "the row is a little behind while it streams");
+        told(found(Some(&moved), &Progress { stopped_clean: true, ..known.clone() }), "begins at 0/3");
+        assert_eq!(found(None, &Progress { started: None, ..known.clone() }), None, "it was never made");
+        assert_eq!(loss("walpost", None, None, OnSlotLoss::Recover), None);
+        let recovers = loss("walpost", None, Some(&known), OnSlotLoss::Recover).unwrap();
+        assert!(recovers.remedy.starts_with("walpost run, which makes the slot anew"));
     }
 }

@@ -1,6 +1,6 @@
 //! `walpost check`: all that is wrong, at once.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -28,6 +28,8 @@ use crate::{
     setup::names,
 };
 
+/// A rate is what changes in so long at least.
+const RATE_OVER: Duration = Duration::from_secs(1);
 /// How long Kafka may take to answer.
 const KAFKA_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -78,6 +80,7 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
     let client = sql::connect(&config.database).await?;
     let server = Server::read(&client).await?;
     let slot = Slot::read(&client, server.major(), &config.slot).await?;
+    let looked = Instant::now();
     let bookmarks = Bookmark::all(&client, server.major(), &config.slot).await?;
     let publication = Publication::read(&client, server.major(), &config.publication).await?;
     let mut tables = Vec::with_capacity(config.outboxes.len());
@@ -113,9 +116,14 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
         findings.extend(check::outbox(outbox, *table, &server.role));
     }
     findings.extend(check::publication(&config.publication, publication.as_ref(), &outboxes, slot.is_some()));
-    match (&slot, config.snapshot) {
-        (None, Snapshot::Initial) => findings.push(check::slot_to_be_made(&config.slot)),
-        (slot, _) => findings.extend(check::slot(&config.slot, slot.as_ref(), &server.database)),
+    let here = known.as_ref().filter(|known| known.system_identifier == system_identifier);
+    match (check::loss(&config.slot, slot.as_ref(), here, config.on_slot_loss), &slot, config.snapshot) {
+        (Some(loss), ..) => findings.push(loss),
+        (None, None, Snapshot::Initial) => findings.push(check::slot_to_be_made(&config.slot)),
+        (None, slot, _) => {
+            let lost_in = lost_in(&client, &server, slot.as_ref(), looked).await?;
+            findings.extend(check::slot(&config.slot, slot.as_ref(), &server.database, lost_in));
+        }
     }
     findings.extend(check::failover(config.failover, &server, slot.as_ref()));
     findings.extend(check::progress(home, progress.as_ref(), known.as_ref(), &system_identifier, &server.role));
@@ -129,6 +137,19 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
         findings.extend(check::dead_letter(home, letters.as_ref(), &server.role, needed));
     }
     Ok(findings)
+}
+
+/// Looks at the slot once more, where there is a limit to what may be written.
+async fn lost_in(
+    client: &tokio_postgres::Client,
+    server: &Server,
+    first: Option<&Slot>,
+    looked: Instant,
+) -> anyhow::Result<Option<Duration>> {
+    let Some(first) = first.filter(|slot| slot.safe_bytes.is_some()) else { return Ok(None) };
+    tokio::time::sleep(RATE_OVER.saturating_sub(looked.elapsed())).await;
+    let second = Slot::read(client, server.major(), &first.name).await?;
+    Ok(second.and_then(|second| check::lost_in(first, &second, looked.elapsed())))
 }
 
 /// What `prune.every` and `after_publish` cannot do.

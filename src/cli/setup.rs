@@ -13,7 +13,7 @@ use crate::{
     setup::{
         Facts,
         apply::{self, News},
-        plan::{self, Plan, Step},
+        plan::{self, Plan, Step, Wish},
         print,
     },
 };
@@ -23,7 +23,7 @@ use crate::{
 /// Shows what is missing, then makes it; what exists is left as it is. What was made is recorded for teardown.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  walpost setup --database-url postgres://postgres@db/app\n  walpost setup --print | psql -v ON_ERROR_STOP=1 app"
+    after_help = "Examples:\n  walpost setup --database-url postgres://postgres@db/app\n  walpost setup --print | psql -v ON_ERROR_STOP=1 app\n  walpost setup --adopt --slot debezium --publication dbz_publication --preset debezium --table public.outboxevent"
 )]
 pub struct Args {
     /// Print the SQL for psql and do nothing; no connection is made.
@@ -35,6 +35,9 @@ pub struct Args {
     /// Make a missing outbox partitioned by day.
     #[arg(long)]
     partitioned: bool,
+    /// Take over a slot and a publication that exist, such as Debezium's, and change neither.
+    #[arg(long)]
+    adopt: bool,
     /// Do not ask first; it asks on a terminal only.
     #[arg(long, short)]
     yes: bool,
@@ -43,15 +46,16 @@ pub struct Args {
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
+    let wish = Wish { partitioned: args.partitioned, adopt: args.adopt };
     if args.print {
         let config = Config::load(&args.flags, Needs::NOTHING)?;
-        output::print(print::script(&config, args.partitioned))?;
+        output::print(print::script(&config, wish))?;
         return Ok(Exit::Done);
     }
     let config = Config::load(&args.flags, Needs::DATABASE)?;
     let client = sql::connect(&config.database).await?;
     let facts = Facts::read(&client, &config).await?;
-    let plan = plan::plan(&config, &facts, args.partitioned);
+    let plan = plan::plan(&config, &facts, wish);
     show(&plan, &facts, args.dry_run)?;
     if !plan.faults.is_empty() || plan.blocked().next().is_some() {
         output::print("nothing is made; see to what is marked with ! first, then run walpost setup again\n")?;
@@ -120,6 +124,9 @@ fn show(plan: &Plan, facts: &Facts, with_sql: bool) -> anyhow::Result<()> {
         text.push_str("everything exists already\n");
     } else if !plan.recorded {
         text.push_str("what is made is not recorded, so teardown will not drop it\n");
+    }
+    for Finding { about, what, remedy, .. } in &plan.notices {
+        text.push_str(&format!("- {about} {what}\n    {remedy}\n"));
     }
     for Finding { about, what, remedy, .. } in &plan.faults {
         text.push_str(&format!("! {about} {what}\n    mend it first: {remedy}\n"));

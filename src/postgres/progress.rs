@@ -208,15 +208,19 @@ pub async fn system_identifier(client: &Client) -> Result<String, tokio_postgres
 /// Begins the proof, anew where there was one: of all that is there by now nothing is proven. Where there is no such slot,
 /// nothing is known of it any more. Nobody may stream from it meanwhile.
 pub async fn begin(client: &Client, schema: &str, slot: &str, publication: &str) -> Result<(), tokio_postgres::Error> {
-    forget(client, schema, slot).await?;
-    let statement = format!(
-        "insert into {} (slot, publication, system_identifier, timeline, confirmed, stopped_clean, started)
-         select slot_name, $2, system_identifier::text, timeline_id, confirmed_flush_lsn, true, pg_current_snapshot()
-         from pg_replication_slots, pg_control_system(), pg_control_checkpoint() where slot_name = $1",
-        quote::qualified(schema, TABLE)
-    );
-    client.execute(&statement, &[&slot, &publication]).await?;
-    Ok(())
+    client.batch_execute(&begin_sql(schema, slot, publication)).await
+}
+
+/// The statements of [`begin`], as psql would run them.
+pub fn begin_sql(schema: &str, slot: &str, publication: &str) -> String {
+    let (table, slot) = (quote::qualified(schema, TABLE), quote::literal(slot));
+    format!(
+        "delete from {table} where slot = {slot};
+insert into {table} (slot, publication, system_identifier, timeline, confirmed, stopped_clean, started)
+select slot_name, {}, system_identifier::text, timeline_id, confirmed_flush_lsn, true, pg_current_snapshot()
+from pg_replication_slots, pg_control_system(), pg_control_checkpoint() where slot_name = {slot};",
+        quote::literal(publication)
+    )
 }
 
 /// Takes away what is known of a slot that is gone.

@@ -75,6 +75,10 @@ pub async fn apply(
             .await
             .map_err(|source| ApplyError::Step { title: step.title.clone(), source })?;
     }
+    let adopted = plan.ours().find(|step| step.action == Action::Adopt);
+    if adopted.is_some() {
+        reserve(client, config).await?;
+    }
     let slot = plan.ours().find(|step| step.action == Action::Slot);
     if let Some(step) = slot {
         let role: String = client.query_one("select current_user::text", &[]).await?.try_get(0)?;
@@ -88,14 +92,24 @@ pub async fn apply(
         }
         news(News::Done(&step.title));
     }
-    let begins = rewrite.or(slot).is_some();
+    let begins = rewrite.or(slot).or(adopted).is_some();
     if begins && progress::Access::read(client, home).await?.is_some_and(progress::Access::streams) {
         progress::begin(client, home, &config.slot, &config.publication).await.map_err(ApplyError::Progress)?;
     }
-    if let Some(step) = rewrite {
+    for step in [rewrite, adopted].into_iter().flatten() {
         news(News::Done(&step.title));
     }
     Ok(())
+}
+
+/// Takes the lock of a slot that is to be adopted, for the session, and sees that nobody streams from it by now.
+async fn reserve(client: &Client, config: &Config) -> Result<(), ApplyError> {
+    let locked: bool = client.query_one(&slot::lock_sql(&config.slot), &[]).await?.try_get(0)?;
+    let free = "select from pg_replication_slots where slot_name = $1 and not active";
+    match locked && client.query_opt(free, &[&config.slot]).await?.is_some() {
+        true => Ok(()),
+        false => Err(SlotError::InUse(config.slot.clone()).into()),
+    }
 }
 
 async fn statements(client: &Client, home: &str, steps: &[&Step], recorded: bool) -> Result<(), ApplyError> {

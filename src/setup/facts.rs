@@ -35,7 +35,11 @@ pub struct Facts {
     pub dead_letters_exist: bool,
     /// The table that holds the proof of publication is there.
     pub progress_exists: bool,
-    /// What it says of the slot is of another server: the database was restored from a dump.
+    /// This role may read and write it as a stream does.
+    pub may_write_progress: bool,
+    /// What it says of the slot, where it may be read.
+    pub known: Option<Progress>,
+    /// That is of another server: the database was restored from a dump.
     pub progress_is_foreign: bool,
     /// The view of what has become of each event is there.
     pub event_state_exists: bool,
@@ -135,7 +139,9 @@ impl Facts {
             },
             dead_letters_exist: dead_letter::Access::read(client, home).await?.is_some(),
             progress_exists: progress.is_some(),
-            progress_is_foreign: known.is_some_and(|known| known.system_identifier != system_identifier),
+            may_write_progress: progress.is_some_and(progress::Access::streams),
+            progress_is_foreign: known.as_ref().is_some_and(|known| known.system_identifier != system_identifier),
+            known,
             event_state_exists: exists(client, home, EVENT_STATE).await?,
             outboxes,
             publication: Publication::read(client, server.major(), &config.publication).await?,

@@ -3,6 +3,7 @@
 //! [`Facts`] are read once, [`plan::plan`] decides from them alone, [`apply`] carries the plan out. Nothing that exists is
 //! altered, with one exception: an existing publication of ours to alter is told to publish an outbox that it lacks.
 
+mod adopt;
 pub mod apply;
 pub mod facts;
 pub mod names;

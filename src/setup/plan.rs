@@ -5,6 +5,7 @@
 //! transaction that writes.
 
 use super::{
+    adopt,
     facts::{EVENT_STATE, Facts, OutboxFacts, SchemaFacts},
     names,
     record::{self, Kind, Made},
@@ -30,6 +31,8 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// What is wrong with things that exist: set-up does not mend these, and makes nothing beside them.
     pub faults: Vec<Finding>,
+    /// What to know of a slot and a publication that are taken over.
+    pub notices: Vec<Finding>,
     /// What is made can be written down for teardown.
     pub recorded: bool,
 }
@@ -58,6 +61,8 @@ pub enum Action {
     Rewrite,
     /// Make the slot, after all that.
     Slot,
+    /// Take over the slot that is there.
+    Adopt,
 }
 
 impl Plan {
@@ -77,9 +82,18 @@ impl Plan {
     }
 }
 
-/// Decides what to make. `partitioned`: missing tables of walpost's own shape are made partitioned by day.
-pub fn plan(config: &Config, facts: &Facts, partitioned: bool) -> Plan {
-    let variant = if partitioned { Variant::Partitioned } else { Variant::Plain };
+/// What is asked for beside the configuration.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wish {
+    /// Missing tables of walpost's own shape are made partitioned by day.
+    pub partitioned: bool,
+    /// Slot and publication are another's, and are taken over as they are.
+    pub adopt: bool,
+}
+
+/// Decides what to make.
+pub fn plan(config: &Config, facts: &Facts, wish: Wish) -> Plan {
+    let variant = if wish.partitioned { Variant::Partitioned } else { Variant::Plain };
     let outboxes: Vec<_> = config.outboxes.iter().zip(&facts.outboxes).collect();
     let mut steps = Vec::new();
     for (outbox, have) in &outboxes {
@@ -95,12 +109,24 @@ pub fn plan(config: &Config, facts: &Facts, partitioned: bool) -> Plan {
     dead_letters(&mut steps, config, facts);
     progress(&mut steps, config, facts);
     event_state(&mut steps, config, facts, &outboxes);
-    publication(&mut steps, config, facts, &outboxes);
+    if !wish.adopt {
+        publication(&mut steps, config, facts, &outboxes);
+    }
     roles(&mut steps, config, facts, &outboxes);
     rewrite(&mut steps, facts, &outboxes);
-    slot(&mut steps, config, facts);
+    if wish.adopt {
+        steps.extend(adopt::step(config, facts, &steps));
+    } else {
+        slot(&mut steps, config, facts);
+    }
     let recorded = record(&mut steps, config, facts);
-    Plan { steps, faults: faults(config, facts, &outboxes), recorded }
+    let mut faults = faults(config, facts, &outboxes, wish.adopt);
+    let mut notices = Vec::new();
+    if wish.adopt {
+        faults.extend(adopt::faults(config, facts, &outboxes));
+        notices = adopt::notices(config, facts, &outboxes);
+    }
+    Plan { steps, faults, notices, recorded }
 }
 
 fn statements(title: String, sql: String, makes: Vec<Made>, lacking: Option<String>, optional: bool) -> Step {
@@ -395,14 +421,14 @@ fn lacking_in_schema(facts: &Facts, name: &str, have: &SchemaFacts) -> Option<St
 }
 
 /// Errors of what exists, and of what only its owner can make: the state as it would be after the steps.
-fn faults(config: &Config, facts: &Facts, outboxes: &[(&Outbox, &OutboxFacts)]) -> Vec<Finding> {
+fn faults(config: &Config, facts: &Facts, outboxes: &[(&Outbox, &OutboxFacts)], adopt: bool) -> Vec<Finding> {
     let mut faults = check::server(&facts.server, facts.slot.as_ref(), config.status_interval);
     for (outbox, have) in outboxes {
         if have.table.is_some() || !names::is_own(&outbox.columns) {
             faults.extend(check::outbox(outbox, have.table.as_ref(), &facts.server.role));
         }
     }
-    if let Some(publication) = &facts.publication {
+    if let Some(publication) = facts.publication.as_ref().filter(|_| !adopt) {
         let mut after = publication.clone();
         let mut tables = Vec::new();
         for (outbox, have) in outboxes {
@@ -417,7 +443,7 @@ fn faults(config: &Config, facts: &Facts, outboxes: &[(&Outbox, &OutboxFacts)]) 
     }
     faults.extend(check::failover(config.failover, &facts.server, facts.slot.as_ref()));
     if facts.slot.is_some() {
-        faults.extend(check::slot(&config.slot, facts.slot.as_ref(), &facts.server.database));
+        faults.extend(check::slot(&config.slot, facts.slot.as_ref(), &facts.server.database, None));
     }
     faults.retain(|finding| finding.severity == Severity::Error);
     faults

@@ -1,17 +1,20 @@
 //! The whole set-up as a script for psql, without a look at any database.
 
-use super::{names, plan};
+use super::{
+    names,
+    plan::{self, Wish},
+};
 use crate::{
     config::Config,
     postgres::{
-        quote,
+        progress, quote,
         schema::{self, Variant},
     },
 };
 
-/// The SQL that set-up would run on an empty database. It may be run again.
-pub fn script(config: &Config, partitioned: bool) -> String {
-    let variant = if partitioned { Variant::Partitioned } else { Variant::Plain };
+/// The SQL that set-up would run on an empty database. It may be run again. A slot that is adopted must exist.
+pub fn script(config: &Config, wish: Wish) -> String {
+    let variant = if wish.partitioned { Variant::Partitioned } else { Variant::Plain };
     let mut parts = Vec::new();
     for outbox in &config.outboxes {
         let names = names::of(config, outbox);
@@ -34,16 +37,25 @@ pub fn script(config: &Config, partitioned: bool) -> String {
     if let Some(own) = config.outboxes.iter().find(|outbox| names::is_own(&outbox.columns)) {
         parts.push(names::of(config, own).event_state());
     }
-    parts.push(names::of(config, &config.outboxes[0]).publication());
-    for outbox in &config.outboxes[1..] {
-        parts.push(names::of(config, outbox).publication_table());
+    if !wish.adopt {
+        parts.push(names::of(config, &config.outboxes[0]).publication());
+        for outbox in &config.outboxes[1..] {
+            parts.push(names::of(config, outbox).publication_table());
+        }
     }
     for outbox in config.outboxes.iter().filter(|outbox| names::is_own(&outbox.columns)) {
         parts.push(names::of(config, outbox).roles());
     }
-    parts.push(format!(
-        "-- The slot comes last: it sees only what exists before it. This waits for every transaction that is writing.\n{}\n",
-        plan::slot_statement(&config.slot, config.failover)
-    ));
+    parts.push(if wish.adopt {
+        format!(
+            "-- Where the slot stands, while nobody uses it.\n{}\n",
+            progress::begin_sql(home, &config.slot, &config.publication)
+        )
+    } else {
+        format!(
+            "-- The slot comes last: it sees only what exists before it. This waits for every transaction that is writing.\n{}\n",
+            plan::slot_statement(&config.slot, config.failover)
+        )
+    });
     parts.join("\n")
 }

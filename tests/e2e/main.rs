@@ -2,6 +2,7 @@
 
 #![allow(unreachable_pub, reason = "a test binary exports nothing; `pub` marks what stories use of the support")]
 
+mod adopt;
 mod after_publish;
 mod blocked;
 mod bookmarks;
