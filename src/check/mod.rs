@@ -6,6 +6,7 @@
 
 mod bookmark;
 mod dead_letter;
+mod deep;
 mod kafka;
 mod needs;
 mod outbox;
@@ -18,6 +19,7 @@ use std::fmt;
 
 pub use bookmark::{bookmarks, rewind};
 pub use dead_letter::dead_letter;
+pub use deep::{Absent, deep, not_comparable};
 pub use kafka::{kafka, unreachable};
 pub use needs::{Need, needs};
 pub use outbox::outbox;

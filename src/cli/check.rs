@@ -1,5 +1,7 @@
 //! `walpost check`: all that is wrong, at once.
 
+mod deep;
+
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -37,8 +39,14 @@ const KAFKA_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// Exits with 3 when there is an error or a warning, with 0 when there are at most notes.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  walpost check -c walpost.toml --json")]
+#[command(after_help = "Examples:\n  walpost check -c walpost.toml --json\n  walpost check --deep --within 1h")]
 pub struct Args {
+    /// Read the topics too, and find rows that are called published and are in none. Takes as long as reading them does.
+    #[arg(long)]
+    deep: bool,
+    /// How long that may take.
+    #[arg(long, requires = "deep", default_value = "10m", value_parser = humantime::parse_duration, value_name = "DURATION")]
+    within: Duration,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -51,7 +59,12 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     let patterns = Pattern::all(&config);
     let (mut findings, kafka) = tokio::join!(database(&config), Kafka::read(&config, &patterns, KAFKA_TIMEOUT));
     match kafka {
-        Ok(facts) => findings.extend(check::kafka(&config, &facts)),
+        Ok(facts) => {
+            findings.extend(check::kafka(&config, &facts));
+            if args.deep {
+                findings.extend(deep::examine(&config, &facts, args.within).await?);
+            }
+        }
         Err(error) => findings.push(check::unreachable(&config.brokers, &error)),
     }
     findings.sort_by_key(|finding| finding.severity);

@@ -110,6 +110,7 @@ impl Kafka {
                     if let Some(topic) = self.topics.get_mut(name) {
                         topic.message_bytes_max = setting(&resource, "max.message.bytes");
                         topic.in_sync_min = setting(&resource, "min.insync.replicas");
+                        topic.cleanup_policy = setting(&resource, "cleanup.policy");
                     }
                     if let Some(topic) = self.positions.as_mut().filter(|_| positions_topic(config) == Some(name)) {
                         topic.cleanup_policy = setting(&resource, "cleanup.policy");

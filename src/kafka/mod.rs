@@ -2,5 +2,6 @@
 
 pub mod client;
 pub mod facts;
+pub mod ids;
 pub mod tail;
 pub mod topics;

@@ -7,6 +7,7 @@
 //! what could not be delivered, [`progress`] the one that says what is published.
 
 pub mod bookmark;
+pub mod claimed;
 mod connection;
 pub mod conninfo;
 pub mod dead_letter;

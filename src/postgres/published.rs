@@ -6,8 +6,8 @@
 
 use super::{
     dead_letter,
-    progress::Progress,
-    quote::{ident, qualified},
+    progress::{self, Progress},
+    quote::{ident, literal, qualified},
 };
 use crate::pipeline::outbox::{AfterPublish, Outbox};
 
@@ -72,6 +72,20 @@ impl Published {
         match self {
             Published::Txid(column) => known.unproven(column),
             Published::Mark { .. } | Published::Deleted { .. } => format!("not {}", self.condition(home, has_letters)),
+        }
+    }
+
+    /// The same where `p` is looked up: the row of `slot`, which must be this server's.
+    pub fn of_slot(&self, home: &str, has_letters: bool, slot: &str, system_identifier: &str) -> String {
+        let condition = self.condition(home, has_letters);
+        match self.is_by_progress() {
+            false => condition,
+            true => format!(
+                "exists (select from {} p where p.slot = {} and p.system_identifier = {} and {condition})",
+                qualified(home, progress::TABLE),
+                literal(slot),
+                literal(system_identifier),
+            ),
         }
     }
 

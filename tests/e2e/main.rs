@@ -15,6 +15,7 @@ mod crash;
 mod database;
 mod dead_letter_topic;
 mod dead_letters;
+mod deep;
 mod encodings;
 mod exactly_once;
 mod failover;

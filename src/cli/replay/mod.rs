@@ -34,7 +34,7 @@ use crate::{
         bookmark::{Bookmark, Name},
         dead_letter, progress,
         published::Published,
-        quote::{literal, qualified},
+        quote::qualified,
         replication::{Identity, Replication},
         rows::{self, Plan, Rows},
         slot::Slot,
@@ -210,21 +210,15 @@ impl Job<'_> {
         };
         let home = names::home(config);
         let has_letters = dead_letter::Access::read(client, home).await?.is_some();
-        let is_published = published.condition(home, has_letters);
-        if !published.is_by_progress() {
-            return Ok(format!("{condition} and not {is_published}"));
-        }
-        let table = qualified(home, progress::TABLE);
-        if progress::Access::read(client, home).await?.is_none_or(|access| !access.select) {
+        let readable = progress::Access::read(client, home).await?.is_some_and(|access| access.select);
+        if published.is_by_progress() && !readable {
+            let table = qualified(home, progress::TABLE);
             bail!(
                 "nothing tells what is proven: table {table} does not exist or may not be read; walpost setup makes it"
             );
         }
-        Ok(format!(
-            "{condition} and not exists (select from {table} p where p.slot = {} and p.system_identifier = {} and {is_published})",
-            literal(&config.slot),
-            literal(system_identifier),
-        ))
+        let is_published = published.of_slot(home, has_letters, &config.slot, system_identifier);
+        Ok(format!("{condition} and not {is_published}"))
     }
 
     fn sink(&self, system_identifier: &str) -> anyhow::Result<Sink> {
