@@ -24,6 +24,10 @@ fn bookmark(database: &Database<'_>, arguments: &[&str]) -> Finished {
     command(database, &[&["bookmark"], arguments].concat())
 }
 
+fn check(database: &Database<'_>, arguments: &[&str]) -> Finished {
+    command(database, &[&["check", "--json", "--brokers", &Kafka::shared().brokers()], arguments].concat())
+}
+
 fn json(finished: &Finished) -> Value {
     assert_eq!(finished.code, 0, "{finished:?}");
     serde_json::from_str(&finished.stdout).expect("it is JSON")
@@ -199,19 +203,7 @@ fn without_a_free_slot_the_stream_goes_on_and_says_so() {
     assert_eq!(outbox.walsender(), Some(walsender));
     let by_hand = bookmark(&database, &["create", "x"]);
     assert!(by_hand.code == 1 && by_hand.stderr.contains("max_replication_slots"), "{by_hand:?}");
-    let url = database.url();
-    let check = walpost(&[
-        "check",
-        "--json",
-        "--database-url",
-        &url,
-        "--slot",
-        &database.name,
-        "--brokers",
-        &Kafka::shared().brokers(),
-        "--bookmarks-every",
-        "10m",
-    ]);
+    let check = check(&database, &["--bookmarks-every", "10m"]);
     assert!(check.stdout.contains("bookmarks.keep asks for 6 more"), "{check:?}");
     // With room it begins by itself; one that is invalidated goes.
     database.sql("SELECT pg_drop_replication_slot('another')");
@@ -261,16 +253,7 @@ fn lost_bookmarks_are_findings_and_teardown_drops_them() {
     database.sql("CHECKPOINT");
     let listed = json(&bookmark(&database, &["list", "--json"]));
     assert_eq!(listed["bookmarks"][0]["lsn"], Value::Null, "{listed}");
-    let check = walpost(&[
-        "check",
-        "--json",
-        "--database-url",
-        &url,
-        "--slot",
-        &database.name,
-        "--brokers",
-        &Kafka::shared().brokers(),
-    ]);
+    let check = check(&database, &[]);
     assert_eq!(check.code, 3);
     assert!(check.stdout.contains("bookmark lost") && check.stdout.contains("is lost (wal_removed)"), "{check:?}");
     assert!(check.stdout.contains("walpost bookmark drop lost"), "{check:?}");

@@ -7,8 +7,6 @@ use crate::support::{
     kafka::Kafka,
     outbox::{Bulk, Outbox},
     postgres::{Database, MAIN, Mode, Postgres},
-    records::Isolation,
-    verify::{Report, all_arrived, verify},
     walpost::Walpost,
 };
 
@@ -22,19 +20,6 @@ fn either(database: &Database<'_>, standby: &Postgres) -> String {
     format!(
         "database_url = 'postgres://postgres@127.0.0.1:{first},127.0.0.1:{second}/{name}?target_session_attrs=read-write'\n"
     )
-}
-
-/// Compares what was committed with what arrived, whether by the log or from the table.
-fn report(outbox: &Outbox<'_>, kafka: &Kafka) -> Report {
-    let committed = outbox.committed();
-    let mut reader = kafka.reader(&[&outbox.topic("bulk")], Isolation::Committed, WITHIN);
-    reader.until(WITHIN, "every committed event", |records| all_arrived(&committed, records));
-    let mut records = reader.until_end(WITHIN).to_vec();
-    for record in &mut records {
-        // On another server, or from the table, an event has another position, or none.
-        record.headers.retain(|(name, _)| name != "position" && name != "recovered");
-    }
-    verify(&committed, &records)
 }
 
 #[test]
@@ -83,7 +68,7 @@ fn a_promotion_without_the_slot_is_a_loss_that_is_named_and_recovered_from() {
 
         let walpost = Walpost::start(&recovers);
         outbox.writer().bulk(BULK);
-        let report = report(&outbox, kafka);
+        let report = outbox.recovered(kafka, "bulk", WITHIN);
         println!("runs on: {runs_on}: {report}");
         report.assert_complete();
         // What was in flight, and nothing that was proven.
@@ -139,7 +124,7 @@ fn a_slot_that_the_standby_keeps_goes_on_after_the_promotion() {
         let walpost = if runs_on { walpost } else { Walpost::start(&configuration) };
         walpost.streams(&outbox, WITHIN);
         outbox.writer().bulk(BULK);
-        let report = report(&outbox, kafka);
+        let report = outbox.recovered(kafka, "bulk", WITHIN);
         println!("{version}: {report}");
         report.assert_complete();
         outbox.drained(WITHIN);
@@ -173,7 +158,7 @@ fn a_copied_data_directory_skips_nothing_of_its_own() {
     let outbox = outbox.moved_to(&copied);
     let walpost = Walpost::start(&outbox.configuration(kafka, &(of(&copied) + "on_slot_loss = 'halt'")));
     outbox.writer().bulk(BULK);
-    report(&outbox, kafka).assert_complete();
+    outbox.recovered(kafka, "bulk", WITHIN).assert_complete();
     outbox.drained(WITHIN);
     assert_eq!(walpost.terminate(WITHIN), 0);
 }

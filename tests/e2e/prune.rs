@@ -11,7 +11,7 @@ use crate::support::{
     long,
     outbox::Outbox,
     postgres::{Database, MAIN, Postgres, VERSIONS},
-    proof::{ids_left, prove, prune, prune_as, pruned, with_progress},
+    proof::{ids_left, prove, prune, prune_as, pruned},
     streamed::{WITHIN, quick},
     walpost::Walpost,
 };
@@ -44,7 +44,7 @@ fn sorted(ids: impl IntoIterator<Item = String>) -> Vec<String> {
 fn what_is_proven_old_and_without_an_open_dead_letter_goes_and_a_dry_run_says_so_before() {
     for version in VERSIONS {
         let database = Postgres::shared(version).database();
-        let _outbox = with_progress(&database);
+        let _outbox = Outbox::proven(&database);
         database.sql(include_str!("../../sql/dead_letter.sql"));
         let gone: Vec<_> = (0..3).map(|_| event(&database, 8)).collect();
         let letters: Vec<_> = ["dead", "parked", "replayed", "discarded"]
@@ -79,7 +79,7 @@ fn what_is_proven_old_and_without_an_open_dead_letter_goes_and_a_dry_run_says_so
 #[test]
 fn a_row_of_a_transaction_that_was_open_stays_whatever_its_number() {
     let database = Postgres::shared(MAIN).database();
-    let _outbox = with_progress(&database);
+    let _outbox = Outbox::proven(&database);
     let session = database.session();
     session.run("BEGIN; SAVEPOINT a");
     let insert = "INSERT INTO walpost.outbox (aggregate_type, event_type) VALUES ('t', 'e') RETURNING id";
@@ -99,7 +99,7 @@ fn a_row_of_a_transaction_that_was_open_stays_whatever_its_number() {
 #[test]
 fn another_slot_keeps_what_it_has_not_sent_unless_its_publication_leaves_that_out() {
     let database = Postgres::shared(MAIN).database();
-    let _outbox = with_progress(&database);
+    let _outbox = Outbox::proven(&database);
     database.sql(
         "ALTER PUBLICATION walpost SET TABLE walpost.outbox WHERE (aggregate_type < '8');
          CREATE PUBLICATION others FOR TABLE walpost.outbox WHERE (aggregate_type >= '4') WITH (publish = 'insert');
@@ -142,7 +142,7 @@ fn another_slot_keeps_what_it_has_not_sent_unless_its_publication_leaves_that_ou
 #[test]
 fn what_cannot_be_known_or_is_not_allowed_is_refused_with_the_remedy() {
     let database = Postgres::shared(MAIN).database();
-    let outbox = with_progress(&database);
+    let outbox = Outbox::proven(&database);
     let session = database.session();
     event(&database, 8);
     let refused_to = |role: &str, arguments: &[&str], words: &[&str]| {
@@ -203,7 +203,7 @@ fn what_cannot_be_known_or_is_not_allowed_is_refused_with_the_remedy() {
 #[test]
 fn a_row_that_somebody_holds_locked_is_passed_over_and_told() {
     let database = Postgres::shared(MAIN).database();
-    let _outbox = with_progress(&database);
+    let _outbox = Outbox::proven(&database);
     event(&database, 8);
     prove(&database, &database.name);
     let session = database.session();
@@ -218,7 +218,7 @@ fn a_row_that_somebody_holds_locked_is_passed_over_and_told() {
 /// An outbox partitioned by day, as setup makes it, with partitions of ten and nine days ago. The first slot of its database
 /// was made before.
 fn by_day<'a>(database: &'a Database<'a>) -> Outbox<'a> {
-    let outbox = with_progress(database);
+    let outbox = Outbox::proven(database);
     database.sql("DROP TABLE walpost.outbox");
     database.sql(include_str!("../../sql/outbox_partitioned.sql"));
     database.sql(include_str!("../../sql/enqueue_partitioned.sql"));
@@ -412,7 +412,7 @@ fn a_partition_that_is_in_use_stays_attached_until_the_next_time() {
 #[test]
 fn names_that_need_quotes_are_pruned_too() {
     let database = Postgres::shared(MAIN).database();
-    let _outbox = with_progress(&database);
+    let _outbox = Outbox::proven(&database);
     database.sql(include_str!("../../sql/dead_letter.sql"));
     database.sql(
         r#"CREATE SCHEMA "My ""S"" é";
@@ -460,7 +460,7 @@ fn proven(database: &Database<'_>, rows: u64) {
 fn nothing_goes_that_kafka_does_not_have_and_what_goes_sends_nothing() {
     let kafka = Kafka::shared();
     let database = Postgres::shared(MAIN).database();
-    let outbox = with_progress(&database);
+    let outbox = Outbox::proven(&database);
     kafka.create_blockable_topic(&outbox.topic("t"), 1);
     let walpost = Walpost::start(&quick(&outbox, "progress_interval = '200ms'\n"));
     walpost.streams(&outbox, WITHIN);
@@ -496,7 +496,7 @@ fn nothing_goes_that_kafka_does_not_have_and_what_goes_sends_nothing() {
 #[test]
 fn a_walpost_that_streams_prunes_now_and_then() {
     let database = Postgres::shared(MAIN).database();
-    let outbox = with_progress(&database);
+    let outbox = Outbox::proven(&database);
     let more = "progress_interval = '200ms'\nretention = '0s'\nprune.every = '1s'\n";
     let walpost = Walpost::start(&quick(&outbox, more));
     walpost.streams(&outbox, WITHIN);
@@ -545,7 +545,7 @@ fn a_large_table_is_pruned_beside_writers_and_a_stream() {
     let alone_for = Duration::from_secs(if long() { 30 } else { 1 });
     let server = Postgres::start(MAIN, &["fsync=on", "max_wal_size=4GB", "shared_buffers=256MB"]);
     let database = server.database();
-    let outbox = with_progress(&database);
+    let outbox = Outbox::proven(&database);
     let session = database.session();
     session.run(&format!(
         "INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type, payload, occurred_at)

@@ -11,7 +11,6 @@ use crate::support::{
     process::Signal,
     records::Isolation,
     session::Session,
-    verify::{Report, all_arrived, verify},
     walpost::Walpost,
 };
 
@@ -175,23 +174,6 @@ fn a_killed_process_finds_its_slot_again_however_far_it_went_since_it_was_writte
     }
 }
 
-/// Compares what was committed with what arrived. A record that was read from the table has other headers than the one
-/// that came by the log: they are left out.
-fn report(outbox: &Outbox<'_>, kafka: &Kafka, aggregate_types: &[&str]) -> Report {
-    let topics: Vec<_> = aggregate_types.iter().map(|aggregate_type| outbox.topic(aggregate_type)).collect();
-    let topics: Vec<_> = topics.iter().map(String::as_str).collect();
-    let committed = outbox.committed();
-    let mut reader = kafka.reader(&topics, Isolation::Committed, WITHIN);
-    eventually(WITHIN, "all events arrive", || {
-        reader.until_end(WITHIN);
-        all_arrived(&committed, reader.records()).then_some(())
-    });
-    let mut records = reader.records().to_vec();
-    let of_both = |(name, _): &(String, Option<Vec<u8>>)| name != "position" && name != "recovered";
-    records.iter_mut().for_each(|record| record.headers.retain(of_both));
-    verify(&committed, &records)
-}
-
 /// Waits until every row of the table is proven published.
 fn proven(outbox: &Outbox<'_>) {
     let session = outbox.database.session();
@@ -223,7 +205,7 @@ fn a_lost_slot_is_made_anew_and_what_is_not_proven_is_sent_from_the_table() {
         eventually(Duration::from_secs(20), "it notices", || walpost.log().contains(&gap).then_some(()));
         kafka.unblock(&topic);
         writer.bulk(Bulk { transactions: 300, rows: 10, aggregates: 7, padding: 50 });
-        let report = report(&outbox, kafka, &["bulk"]);
+        let report = outbox.recovered(kafka, "bulk", WITHIN);
         println!("{version}: {report}");
         report.assert_complete();
         // What was in flight, and nothing that was proven.
@@ -265,7 +247,7 @@ fn a_slot_that_is_gone_at_the_start_costs_no_event_and_repeats_none_that_is_prov
         writer.bulk(Bulk { transactions: 30, rows: 10, aggregates: 7, padding: 50 });
 
         let walpost = Walpost::start(&configuration);
-        report(&outbox, kafka, &["bulk"]).assert_exactly_once();
+        outbox.recovered(kafka, "bulk", WITHIN).assert_exactly_once();
         assert!(
             walpost.log().contains("(600 rows of the table are not proven published)"),
             "{gone}: {}",
@@ -393,7 +375,7 @@ fn kills_around_the_loss_of_a_slot_in_mid_drain_lose_nothing() {
         walpost.kill();
     }
     let walpost = Walpost::start(&configuration);
-    let report = report(&outbox, kafka, &["bulk"]);
+    let report = outbox.recovered(kafka, "bulk", WITHIN);
     println!("{} events, {rounds} rounds: {report}", outbox.committed().len());
     report.assert_complete();
     outbox.drained(WITHIN);
@@ -430,6 +412,6 @@ fn a_slot_that_is_retired_while_walpost_is_away_names_the_setting() {
     assert!(walpost.log().contains(&says), "{}", walpost.log());
     assert!(walpost.log().contains("(100 rows of the table are not proven published)"), "{}", walpost.log());
     let walpost = Walpost::start(&outbox.configuration(kafka, SOON));
-    report(&outbox, kafka, &["bulk"]).assert_exactly_once();
+    outbox.recovered(kafka, "bulk", WITHIN).assert_exactly_once();
     assert_eq!(walpost.terminate(WITHIN), 0);
 }

@@ -31,6 +31,18 @@ impl Outbox<'_> {
         verify(&events, reader.until(within, "every committed event", |records| all_arrived(&events, records)))
     }
 
+    /// The same for events of which some came from the table or another server, with another position or none.
+    pub fn recovered(&self, kafka: &Kafka, aggregate_type: &str, within: Duration) -> Report {
+        let events = self.committed();
+        let mut reader = kafka.reader(&[&self.topic(aggregate_type)], Isolation::Committed, within);
+        reader.until(within, "every committed event", |records| all_arrived(&events, records));
+        let mut records = reader.until_end(within).to_vec();
+        for record in &mut records {
+            record.headers.retain(|(name, _)| name != "position" && name != "recovered");
+        }
+        verify(&events, &records)
+    }
+
     /// The same as the first for a table whose writers could not always learn whether they had committed: the table knows. Each key
     /// must have had one writer at a time.
     pub fn table_delivered(&self, kafka: &Kafka, aggregate_types: &[&str], within: Duration) -> Report {

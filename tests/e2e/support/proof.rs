@@ -1,17 +1,9 @@
 //! The proof of publication, written by a story instead of a stream.
 
 use super::{
-    outbox::Outbox,
     postgres::Database,
     walpost::{Finished, walpost},
 };
-
-/// An outbox with a table of progress beside it, and nothing proven.
-pub fn with_progress<'a>(database: &'a Database<'a>) -> Outbox<'a> {
-    let outbox = Outbox::create(database);
-    database.sql(include_str!("../../../sql/progress.sql"));
-    outbox
-}
 
 /// All that is committed now counts as published by a slot.
 pub fn prove(database: &Database<'_>, slot: &str) {
