@@ -67,8 +67,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
 async fn prepare(config: &Config) -> anyhow::Result<bool> {
     let client = sql::connect(&config.database).await?;
     let (home, slot) = (names::home(config), &config.slot);
-    let major = i32::try_from(client.server_version() / 10_000)?;
-    if Slot::read(&client, major, slot).await?.is_none() {
+    if Slot::read(&client, client.major(), slot).await?.is_none() {
         return Ok(true);
     }
     let table = quote::qualified(home, TABLE);
@@ -87,8 +86,7 @@ async fn prepare(config: &Config) -> anyhow::Result<bool> {
     if known.started_sent {
         return Ok(false);
     }
-    for outbox in &config.outboxes {
-        let plan = Plan::read(&client, client.server_version(), outbox, &config.publication).await?;
+    for plan in Plan::all(&client, &config.outboxes, &config.publication).await? {
         anyhow::ensure!(
             plan.has_txid() && plan.order_is_total(),
             "rows of {} have no column with the id of their transaction, or no primary key: which of them are older than slot {slot} \

@@ -11,6 +11,7 @@ use super::{
     publication::Publication,
     published::Published,
     quote::{ident, literal, qualified},
+    sql::Sql,
     table::Table,
 };
 use crate::pipeline::{outbox::Outbox, template::Part};
@@ -40,7 +41,7 @@ pub struct Claimed {
 impl Claimed {
     /// The inner error: why nothing tells which rows are published.
     pub async fn read(
-        client: &Client,
+        client: &Sql,
         home: &str,
         slot: &str,
         publication: &str,
@@ -50,8 +51,7 @@ impl Claimed {
         let Some(table) = Table::read(client, &name.schema, &name.table).await? else {
             return Ok(Err("it does not exist".to_owned()));
         };
-        let column = |wanted: &str| table.columns.iter().find(|column| column.name == wanted);
-        let Some(published) = Published::of(outbox, |wanted| column(wanted).is_some()) else {
+        let Some(published) = table.published(outbox) else {
             return Ok(Err("it has neither txid nor marks".to_owned()));
         };
         if matches!(published, Published::Deleted { .. }) {
@@ -74,12 +74,11 @@ impl Claimed {
             let letters = qualified(home, dead_letter::TABLE);
             conditions.push(format!("not exists (select from {letters} d where d.event_id = {id})"));
         }
-        let major = (client_version(client).await?) / 10_000;
-        let found = Publication::read(client, major, publication).await?;
+        let found = Publication::read(client, client.major(), publication).await?;
         let filter = found.as_ref().and_then(|found| found.published(&name.schema, &name.table));
         conditions.extend(filter.and_then(|entry| entry.row_filter.as_ref()).map(|filter| format!("({filter})")));
-        let at = match column(&outbox.columns.occurred_at.name) {
-            Some(column) if column.type_name.starts_with("timestamp") => {
+        let at = match table.column(&outbox.columns.occurred_at.name) {
+            Some(column) if column.is_timestamp() => {
                 let at = format!("o.{}::timestamptz", ident(&column.name));
                 format!("case when isfinite({at}) then (extract(epoch from {at}) * 1000)::bigint end")
             }
@@ -91,7 +90,7 @@ impl Claimed {
             Part::Column(name) => text(name),
         });
         let destination = &outbox.columns.destination.name;
-        let destination = column(destination).map(|_| text(destination));
+        let destination = table.column(destination).map(|_| text(destination));
         let template = parts.collect::<Vec<_>>().join(" || ");
         Ok(Ok(Claimed {
             id,
@@ -132,9 +131,4 @@ impl Claim {
     fn of(row: &Row) -> Result<Claim, Error> {
         Ok(Claim { id: row.try_get(0)?, at: row.try_get(1)?, topic: row.try_get(2)? })
     }
-}
-
-async fn client_version(client: &Client) -> Result<i32, Error> {
-    let row = client.query_one("select current_setting('server_version_num')::int", &[]).await?;
-    Ok(row.try_get(0)?)
 }

@@ -23,12 +23,13 @@ pub enum Published {
 }
 
 impl Published {
-    /// None: nothing tells. `has` says whether the table has a column, by its name, and of `txid` in the right type.
-    pub fn of(outbox: &Outbox, has: impl Fn(&str) -> bool) -> Option<Published> {
-        let existing = |name: &String| has(name).then(|| name.clone());
-        let id = outbox.columns.id.clone();
-        if let Some(txid) = existing(&outbox.columns.txid.name) {
-            return Some(Published::Txid(txid));
+    /// None: nothing tells. `columns` are the table's, with the names of their types.
+    pub fn of<'a>(outbox: &Outbox, columns: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Option<Published> {
+        let type_of = |name: &str| columns.clone().find_map(|(known, of)| (known == name).then_some(of));
+        let existing = |name: &String| type_of(name).map(|_| name.clone());
+        let (id, txid) = (outbox.columns.id.clone(), &outbox.columns.txid.name);
+        if type_of(txid) == Some("xid8") {
+            return Some(Published::Txid(txid.clone()));
         }
         match &outbox.after_publish {
             AfterPublish::Keep => None,

@@ -17,7 +17,7 @@ use tokio_postgres::{Client, CopyOutStream};
 
 pub use plan::{Key, Plan, Unreadable};
 
-use super::{Error, quote, startup::SETTINGS};
+use super::{Error, quote, sql::Sql, startup::SETTINGS};
 use copy::{Lines, Malformed};
 
 /// Bytes that are taken in at once before the caller has its turn.
@@ -25,7 +25,7 @@ const READ_MAX: usize = 256 << 10;
 
 /// Begins the transaction in which tables are read. `snapshot`: an exported one, which must be imported while whoever
 /// exported it still holds it. Gives the transactions that are visible, as `pg_current_snapshot()` prints them.
-pub async fn begin(client: &Client, version: u32, snapshot: Option<&str>) -> Result<String, Error> {
+pub async fn begin(client: &Sql, snapshot: Option<&str>) -> Result<String, Error> {
     // Should this process die, the server notices, where the platform lets it.
     client.batch_execute("set client_connection_check_interval = '1s'").await.ok();
     let mut sql = "begin isolation level repeatable read read only;".to_owned();
@@ -34,7 +34,7 @@ pub async fn begin(client: &Client, version: u32, snapshot: Option<&str>) -> Res
     }
     // Local ones, which a pooler takes too.
     let more = [("row_security", "off"), ("lock_timeout", "0")];
-    let transaction_timeout = (version >= 170_000).then_some(("transaction_timeout", "0"));
+    let transaction_timeout = (client.major() >= 17).then_some(("transaction_timeout", "0"));
     // The encoding is the client's from its start.
     let settings = SETTINGS.iter().filter(|(name, _)| *name != "client_encoding");
     for (name, value) in settings.copied().chain(more).chain(transaction_timeout) {

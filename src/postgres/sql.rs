@@ -45,6 +45,11 @@ impl Sql {
         self.version
     }
 
+    /// 15 for 15.18.
+    pub fn major(&self) -> i32 {
+        i32::try_from(self.version / 10_000).unwrap_or(i32::MAX)
+    }
+
     /// Ends the session now, whatever it is at, without a goodbye. Dropping it waits for the end of a COPY.
     pub fn abort(&self) {
         self.task.abort();

@@ -2,6 +2,7 @@
 
 use tokio_postgres::{Client, Error};
 
+use super::published::Published;
 use crate::pipeline::outbox::Outbox;
 
 /// A table as the catalog has it.
@@ -46,11 +47,27 @@ pub struct Column {
     pub generated: bool,
 }
 
+impl Column {
+    /// `timestamp` or `timestamptz`, of whatever precision.
+    pub fn is_timestamp(&self) -> bool {
+        self.type_name.starts_with("timestamp") && self.type_name.ends_with(" time zone")
+    }
+}
+
 impl Table {
+    /// How its published rows are told from others; none: they are not.
+    pub fn published(&self, outbox: &Outbox) -> Option<Published> {
+        Published::of(outbox, self.columns.iter().map(|column| (&*column.name, &*column.type_name)))
+    }
+
     /// It has the column that proves a row published, of the type that can.
     pub fn has_txid(&self, outbox: &Outbox) -> bool {
-        let txid = &outbox.columns.txid.name;
-        self.columns.iter().any(|column| column.name == *txid && column.type_name == "xid8")
+        self.published(outbox).is_some_and(|published| published.is_by_progress())
+    }
+
+    /// The column of that name.
+    pub fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| column.name == name)
     }
 
     /// None where there is no such table, or none that we may see.

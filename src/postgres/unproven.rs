@@ -11,7 +11,7 @@ use super::{
     Error,
     progress::{self, Access},
     quote,
-    table::{Column, Table},
+    table::Table,
 };
 use crate::pipeline::outbox::Outbox;
 
@@ -76,8 +76,7 @@ fn seconds<S: Serializer>(age: &Option<Duration>, serializer: S) -> Result<S::Ok
 /// Its rows: `txid` and time.
 fn of(outbox: &Outbox, table: &Table) -> String {
     let (txid, at) = (quote::ident(&outbox.columns.txid.name), &outbox.columns.occurred_at.name);
-    let has_time = |column: &&Column| column.name == *at && column.type_name.starts_with("timestamp");
-    let at = match table.columns.iter().find(has_time) {
+    let at = match table.column(at).filter(|column| column.is_timestamp()) {
         Some(column) => format!("{}::timestamptz", quote::ident(&column.name)),
         None => "null::timestamptz".to_owned(),
     };

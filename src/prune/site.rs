@@ -93,16 +93,12 @@ impl Site {
         if table.hides_rows {
             return Err(Error::HidesRows { table: name, role });
         }
-        let types = Types::read(client, table.oid).await?;
-        let has = |column: &str| match column == outbox.columns.txid.name {
-            true => types.is(column, "xid8"),
-            false => table.columns.iter().any(|known| known.name == column),
-        };
-        let published = Published::of(outbox, has);
-        let Some(published) = published else {
+        let Some(published) = table.published(outbox) else {
             return Err(Error::NoTxid { table: name, column: ident(&outbox.columns.txid.name) });
         };
-        let occurred_at = Some(&outbox.columns.occurred_at.name).filter(|column| types.is_time(column));
+        let time = table.column(&outbox.columns.occurred_at.name);
+        let time = time.filter(|column| column.is_timestamp() || column.type_name == "date");
+        let occurred_at = time.map(|column| &column.name);
         if occurred_at.is_none() && !retention.is_zero() {
             return Err(Error::NoTime { table: name, column: ident(&outbox.columns.occurred_at.name) });
         }
@@ -251,31 +247,6 @@ async fn rights(
     match grants.is_empty() {
         true => Ok(()),
         false => Err(Error::Rights { role: role.to_owned(), grants: grants.join("; ") }),
-    }
-}
-
-/// Types of the columns, by name.
-struct Types(Vec<(String, String)>);
-
-impl Types {
-    async fn read(client: &Client, table: u32) -> Result<Types, Error> {
-        let rows = client
-            .query(
-                "select attname::text, typname::text from pg_attribute join pg_type t on t.oid = atttypid
-                 where attrelid = $1 and attnum > 0 and not attisdropped",
-                &[&table],
-            )
-            .await?;
-        let types = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect::<Result<_, Error>>()?;
-        Ok(Types(types))
-    }
-
-    fn is(&self, column: &str, of: &str) -> bool {
-        self.0.iter().any(|(name, known)| name == column && known == of)
-    }
-
-    fn is_time(&self, column: &str) -> bool {
-        ["timestamptz", "timestamp", "date"].iter().any(|time| self.is(column, time))
     }
 }
 

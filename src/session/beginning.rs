@@ -171,7 +171,7 @@ impl Maker<'_> {
         let made = replace(self.config, self.status, self.server, in_the_way, connection, stop).await?;
         let Some(NewSlot { consistent_point, snapshot }) = made else { return Ok(None) };
         let client = sql::connect(self.server).await?;
-        let visible = rows::begin(&client, client.server_version(), Some(&snapshot)).await?;
+        let visible = rows::begin(&client, Some(&snapshot)).await?;
         // The other one is in a transaction that only reads.
         let notes = sql::connect(self.server).await?;
         self.hold.reading_started(&notes, &visible, consistent_point).await?;
@@ -185,7 +185,7 @@ impl Maker<'_> {
         let Some(reading) = self.known.and_then(|known| known.reading.as_ref()) else { return Ok(None) };
         let (Some(visible), Some(at)) = (&reading.visible, reading.at) else { return Ok(None) };
         let client = sql::connect(self.server).await?;
-        rows::begin(&client, client.server_version(), None).await?;
+        rows::begin(&client, None).await?;
         let plans = self.plans(&client).await?;
         if let Some(plan) = plans.iter().find(|plan| !plan.has_txid() || !plan.order_is_total()) {
             let why = if plan.has_txid() { "a unique order" } else { "a column with the id of its transaction" };
@@ -202,11 +202,7 @@ impl Maker<'_> {
     }
 
     async fn plans(&self, client: &Sql) -> Result<Vec<Plan>, Unreadable> {
-        let mut plans = Vec::with_capacity(self.config.outboxes.len());
-        for outbox in &self.config.outboxes {
-            plans.push(Plan::read(client, client.server_version(), outbox, &self.config.publication).await?);
-        }
-        Ok(plans)
+        Plan::all(client, &self.config.outboxes, &self.config.publication).await
     }
 
     /// What is read of each outbox. `visible`: only what is visible in it, read in a later snapshot.

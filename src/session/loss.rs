@@ -16,12 +16,7 @@ use crate::{
     chain::Chain,
     config::{Config, OnSlotLoss},
     pipeline::Lsn,
-    postgres::{
-        self, dead_letter,
-        progress::Progress,
-        rows::{Plan, Unreadable},
-        sql::Sql,
-    },
+    postgres::{self, dead_letter, progress::Progress, rows::Plan, sql::Sql},
     setup::names,
 };
 
@@ -121,7 +116,7 @@ pub(super) async fn unproven(
         let why = "there is no proof of what is published: walpost setup prepares it".to_owned();
         return (Unproven::Unknown(why.clone()), Err(why));
     };
-    let plans = match plans(config, client).await {
+    let plans = match Plan::all(client, &config.outboxes, &config.publication).await {
         Ok(plans) => plans,
         Err(error) => {
             let why = Chain(&error).to_string();
@@ -152,14 +147,6 @@ pub(super) async fn unproven(
         }
     }
     (Unproven::Rows(sum), Ok(()))
-}
-
-async fn plans(config: &Config, client: &Sql) -> Result<Vec<Plan>, Unreadable> {
-    let mut plans = Vec::with_capacity(config.outboxes.len());
-    for outbox in &config.outboxes {
-        plans.push(Plan::read(client, client.server_version(), outbox, &config.publication).await?);
-    }
-    Ok(plans)
 }
 
 async fn count(client: &Client, plan: &Plan, condition: &str) -> Result<u64, postgres::Error> {

@@ -106,7 +106,7 @@ pub(super) async fn rewind(
     let known = taken.known.as_ref().and_then(|known| known.rewind.clone());
     let asked = config.rewind_to.filter(|to| known.as_ref().is_none_or(|known| known.to != *to));
     let client = sql::connect(&taken.server).await?;
-    let major = (client.server_version() / 10_000) as i32;
+    let major = client.major();
     let live = async || Slot::read(&client, major, &config.slot).await.map_err(Error::from);
     let bookmarks = async || Bookmark::all(&client, major, &config.slot).await.map_err(Error::from);
     let rewind = match (known, asked) {

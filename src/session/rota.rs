@@ -85,7 +85,7 @@ impl Work {
 
     async fn attempt(&self) -> Result<Duration, Trouble> {
         let client = sql::connect(&self.server).await?;
-        let major = (client.server_version() / 10_000) as i32;
+        let major = client.major();
         let Some(slot) = Slot::read(&client, major, &self.slot).await? else { return Ok(self.again()) };
         // Another process has it by now, and makes its own.
         if slot.holder.as_ref().is_none_or(|holder| holder.pid != self.pid) {

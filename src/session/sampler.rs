@@ -251,7 +251,7 @@ impl Look {
             retained_bytes: row.get::<_, Option<i64>>(2).unwrap_or(0).unsigned_abs(),
             safe_bytes: row.get::<_, Option<i64>>(3).map(|bytes| u64::try_from(bytes).unwrap_or(0)),
             sync_state: row.get(4),
-            bookmarks: Bookmark::all(&client, (client.server_version() / 10_000) as i32, &self.slot).await?,
+            bookmarks: Bookmark::all(&client, client.major(), &self.slot).await?,
             unproven: self.unproven(&client).await,
             published: tables(5, 6),
             by_partition: tables(7, 8),

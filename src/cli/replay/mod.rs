@@ -33,7 +33,6 @@ use crate::{
     postgres::{
         bookmark::{Bookmark, Name},
         dead_letter, progress,
-        published::Published,
         quote::qualified,
         replication::{Identity, Replication},
         rows::{self, Plan, Rows},
@@ -117,7 +116,7 @@ impl Job<'_> {
         let mut connection = Replication::connect(&config.database).await?;
         let Identity { system_identifier, .. } = connection.identify_system().await?;
         let client = sql::connect(connection.server()).await?;
-        let major = (client.server_version() / 10_000) as i32;
+        let major = client.major();
         let Some(live) = Slot::read(&client, major, &config.slot).await? else {
             bail!("there is no slot {}, so nothing says what is published", config.slot);
         };
@@ -143,12 +142,12 @@ impl Job<'_> {
         let config = self.config;
         let client = sql::connect(&config.database).await?;
         let system_identifier = progress::system_identifier(&client).await?;
-        rows::begin(&client, client.server_version(), None).await?;
-        let mut plans = Vec::with_capacity(config.outboxes.len());
+        rows::begin(&client, None).await?;
+        let all = Plan::all(&client, &config.outboxes, &config.publication).await?;
+        let mut plans = Vec::with_capacity(all.len());
         let mut count = 0;
-        for outbox in &config.outboxes {
-            let plan = Plan::read(&client, client.server_version(), outbox, &config.publication).await?;
-            let condition = self.condition(&client, outbox, &system_identifier).await?;
+        for (outbox, plan) in config.outboxes.iter().zip(all) {
+            let condition = self.condition(&client, outbox, &plan, &system_identifier).await?;
             let counted = plan.count(&client, Some(&condition)).await;
             count += counted.with_context(|| format!("rows of {} cannot be chosen so", outbox.name))?;
             plans.push((plan, condition));
@@ -185,23 +184,19 @@ impl Job<'_> {
     }
 
     /// The condition on rows of an outbox.
-    async fn condition(&self, client: &Sql, outbox: &Outbox, system_identifier: &str) -> anyhow::Result<String> {
+    async fn condition(
+        &self,
+        client: &Sql,
+        outbox: &Outbox,
+        plan: &Plan,
+        system_identifier: &str,
+    ) -> anyhow::Result<String> {
         let (selection, config) = (&self.args.selection, self.config);
         let condition = selection.condition(outbox);
         if !selection.unproven {
             return Ok(condition);
         }
-        let columns = client
-            .query(
-                "select attname::text from pg_attribute a join pg_class c on c.oid = a.attrelid
-                 join pg_namespace n on n.oid = c.relnamespace
-                 where n.nspname = $1 and c.relname = $2 and attnum > 0 and not attisdropped",
-                &[&outbox.name.schema, &outbox.name.table],
-            )
-            .await?;
-        let columns: Vec<String> = columns.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
-        let published = Published::of(outbox, |column| columns.iter().any(|known| known == column));
-        let Some(published) = published else {
+        let Some(published) = plan.published() else {
             bail!(
                 "nothing tells which rows of {} are proven: it has no column {}",
                 outbox.name,

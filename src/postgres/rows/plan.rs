@@ -4,7 +4,7 @@ use tokio_postgres::Client;
 
 use crate::{
     pipeline::outbox::{Outbox, TableName},
-    postgres::{Error, publication::Publication, published::Published, quote},
+    postgres::{Error, publication::Publication, published::Published, quote, sql::Sql},
 };
 
 /// Why a table cannot be read as the stream would send it.
@@ -67,8 +67,16 @@ struct Column {
 }
 
 impl Plan {
-    /// Reads the catalog, in the transaction that will read the table. `version` is `server_version_num`.
-    pub async fn read(client: &Client, version: u32, outbox: &Outbox, publication: &str) -> Result<Plan, Unreadable> {
+    /// Reads the catalog, in the transaction that will read the tables. One for each outbox.
+    pub async fn all(client: &Sql, outboxes: &[Outbox], publication: &str) -> Result<Vec<Plan>, Unreadable> {
+        let mut plans = Vec::with_capacity(outboxes.len());
+        for outbox in outboxes {
+            plans.push(Plan::read(client, outbox, publication).await?);
+        }
+        Ok(plans)
+    }
+
+    async fn read(client: &Sql, outbox: &Outbox, publication: &str) -> Result<Plan, Unreadable> {
         let table = &outbox.name;
         let no_table = || Unreadable::NoTable { table: table.clone() };
         let row = client
@@ -89,8 +97,7 @@ impl Plan {
             let role: String = row.try_get(3).map_err(field)?;
             return Err(Unreadable::RowSecurity { table: table.clone(), role: quote::ident(&role) });
         }
-        let major = i32::try_from(version / 10_000).unwrap_or(i32::MAX);
-        let found = Publication::read(client, major, publication).await.map_err(Error::from)?;
+        let found = Publication::read(client, client.major(), publication).await.map_err(Error::from)?;
         let published = found.as_ref().filter(|found| found.inserts);
         let published = published.and_then(|found| found.published(&table.schema, &table.table));
         let Some(published) = published else {
@@ -99,7 +106,7 @@ impl Plan {
         let all = columns(client, oid).await?;
         // From 18 on a publication may have generated columns, and names what it has.
         let is_streamed = |column: &Column| match &published.columns {
-            Some(listed) => listed.contains(&column.name) && (version >= 180_000 || !column.generated),
+            Some(listed) => listed.contains(&column.name) && (client.major() >= 18 || !column.generated),
             None => !column.generated,
         };
         let streamed = all.iter().filter(|column| is_streamed(column));
@@ -108,10 +115,6 @@ impl Plan {
         let order_is_total = !unique.is_empty();
         let more = unique.iter().filter(|name| !named.contains(name)).collect::<Vec<_>>();
         let names = named.iter().chain(more);
-        let has = |name: &str| {
-            let is_txid = name == outbox.columns.txid.name;
-            all.iter().any(|column| column.name == name && (!is_txid || column.type_name == "xid8"))
-        };
         let order = names.filter_map(|name| all.iter().find(|column| column.name == *name)).map(Key::of);
         Ok(Plan {
             table: table.clone(),
@@ -122,7 +125,7 @@ impl Plan {
             order: order.collect(),
             order_is_total,
             order_is_named: !named.is_empty(),
-            published: Published::of(outbox, has),
+            published: Published::of(outbox, all.iter().map(|column| (&*column.name, &*column.type_name))),
             rows_estimated: row.try_get::<_, Option<i64>>(4).map_err(field)?.unwrap_or(0).unsigned_abs(),
         })
     }
