@@ -88,6 +88,13 @@ impl Error {
     }
 }
 
+/// What is to be done.
+enum Wish {
+    Begin(Lsn),
+    /// It was begun earlier.
+    Finish(Rewind),
+}
+
 /// Does what is asked for or was begun. Gives the generation of the stream: when it last began again, in microseconds since
 /// 1970, or 0.
 pub(super) async fn rewind(
@@ -105,11 +112,7 @@ pub(super) async fn rewind(
     let mut generation = taken.known.as_ref().map_or(0, |known| known.generation);
     let known = taken.known.as_ref().and_then(|known| known.rewind.clone());
     let asked = config.rewind_to.filter(|to| known.as_ref().is_none_or(|known| known.to != *to));
-    let client = sql::connect(&taken.server).await?;
-    let major = client.major();
-    let live = async || Slot::read(&client, major, &config.slot).await.map_err(Error::from);
-    let bookmarks = async || Bookmark::all(&client, major, &config.slot).await.map_err(Error::from);
-    let rewind = match (known, asked) {
+    let wish = match (known, asked) {
         (None, None) => return Ok(generation),
         (Some(known), None) if known.done => {
             if config.rewind_to.is_some() {
@@ -123,8 +126,16 @@ pub(super) async fn rewind(
             }
             return Ok(generation);
         }
-        (Some(known), None) => known,
-        (_, Some(to)) => {
+        (Some(known), None) => Wish::Finish(known),
+        (_, Some(to)) => Wish::Begin(to),
+    };
+    let client = sql::connect(&taken.server).await?;
+    let major = client.major();
+    let live = async || Slot::read(&client, major, &config.slot).await.map_err(Error::from);
+    let bookmarks = async || Bookmark::all(&client, major, &config.slot).await.map_err(Error::from);
+    let rewind = match wish {
+        Wish::Finish(rewind) => rewind,
+        Wish::Begin(to) => {
             let confirmed = live().await?.and_then(|live| live.confirmed);
             if let Some(confirmed) = confirmed.filter(|confirmed| *confirmed <= to) {
                 return Err(Error::Ahead { to, slot: config.slot.clone(), confirmed }.into());
