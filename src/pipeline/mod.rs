@@ -252,9 +252,9 @@ impl Pipeline {
         &self.counters
     }
 
-    /// A transaction has begun and not ended.
+    /// A transaction of the log has begun and not ended.
     pub fn in_transaction(&self) -> bool {
-        self.transaction.is_some()
+        self.transaction.is_some_and(|open| !open.origin.is_table())
     }
 
     fn message<'a>(&'a mut self, bytes: &'a [u8]) -> Result<Output<'a>, Error> {

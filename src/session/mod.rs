@@ -539,7 +539,7 @@ impl Session<'_> {
 
     /// Ends the Kafka transaction where it is time: between two of PostgreSQL's if they fit.
     fn cut(&mut self) -> Result<(), Error> {
-        let inside = self.pipeline.in_transaction() && !self.pipeline.is_reading() && !self.kafka.is_holding();
+        let inside = self.pipeline.in_transaction() && !self.kafka.is_holding();
         let cut = match self.mode {
             _ if self.letters_hold() || !self.pipeline.has_room() => Cut::Now,
             Mode::Streaming | Mode::Draining { .. } if inside => Cut::Inside,
@@ -560,7 +560,7 @@ impl Session<'_> {
         let wanted = match self.mode {
             Mode::Streaming => true,
             Mode::Detaching { .. } => self.reading.is_none(),
-            Mode::Draining { .. } => self.reading.is_none() && self.pipeline.in_transaction(),
+            Mode::Draining { .. } => self.pipeline.in_transaction(),
         };
         wanted && self.pipeline.has_room() && !self.kafka.is_holding() && !self.letters_hold()
     }
@@ -741,8 +741,7 @@ impl Session<'_> {
             Mode::Draining { until } | Mode::Detaching { until } => until,
         };
         let feedback = self.feedback.deadline(self.pipeline.confirmed());
-        let inside = self.pipeline.in_transaction() && !self.pipeline.is_reading();
-        let cut = if inside { None } else { self.kafka.deadline() };
+        let cut = if self.pipeline.in_transaction() { None } else { self.kafka.deadline() };
         let reading = self.reading.as_ref().and_then(Reading::deadline);
         cut.into_iter().chain(reading).fold(feedback.min(until), Instant::min)
     }
@@ -817,10 +816,11 @@ impl Session<'_> {
         let now = Instant::now();
         let undelivered = self.pipeline.ledger().outstanding();
         let replays = self.letters.as_ref().is_some_and(|letters| letters.parking.replays());
-        let inside = self.pipeline.in_transaction() && !self.pipeline.is_reading();
         match self.mode {
             Mode::Streaming => None,
-            Mode::Draining { .. } if undelivered == 0 && !inside && !replays => Some(End::Drained),
+            Mode::Draining { .. } if undelivered == 0 && !self.pipeline.in_transaction() && !replays => {
+                Some(End::Drained)
+            }
             Mode::Draining { until } => (now >= until).then_some(End::GraceOver { undelivered }),
             Mode::Detaching { until } => (now >= until).then_some(End::ServerStopped),
         }
