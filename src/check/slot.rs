@@ -5,7 +5,12 @@ use std::time::Duration;
 use super::{Finding, size};
 use crate::{
     config::OnSlotLoss,
-    postgres::{progress::Progress, quote, server::Server, slot::Slot},
+    postgres::{
+        progress::Progress,
+        quote,
+        server::Server,
+        slot::{self, Slot},
+    },
 };
 
 /// A slot that nobody uses and that holds back more than this is worth a look.
@@ -58,10 +63,8 @@ pub fn failover(wanted: bool, server: &Server, slot: Option<&Slot>) -> Vec<Findi
 /// How soon the slot is lost, if log is written on as it was between two looks, `apart` from each other. None: it does not
 /// lose ground, or there is no limit.
 pub fn lost_in(first: &Slot, second: &Slot, apart: Duration) -> Option<Duration> {
-    let (before, now) = (first.safe_bytes?, second.safe_bytes?.max(0));
-    let fallen = (before - now) as f64;
-    let left = now as f64 / (fallen / apart.as_secs_f64());
-    Duration::try_from_secs_f64(left).ok().filter(|_| fallen > 0.0)
+    let safe = |slot: &Slot| slot.safe_bytes.map(|bytes| u64::try_from(bytes).unwrap_or(0));
+    slot::lost_in(safe(first)?, safe(second)?, apart)
 }
 
 /// The slot is not what walpost left, by what the row of progress, which is this server's, `known`s of it: gone, given up, or

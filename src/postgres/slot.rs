@@ -165,6 +165,13 @@ fn select(major: i32) -> String {
     )
 }
 
+/// How soon a slot is lost that may keep `now` bytes more of log, and could keep `before` such a time ago, if it goes on like
+/// that. None: it does not lose ground.
+pub fn lost_in(before: u64, now: u64, over: Duration) -> Option<Duration> {
+    let fallen = before.checked_sub(now).filter(|fallen| *fallen > 0)?;
+    Duration::try_from_secs_f64(now as f64 / (fallen as f64 / over.as_secs_f64())).ok()
+}
+
 /// Why a slot was not made or dropped.
 #[derive(Debug, thiserror::Error)]
 pub enum SlotError {

@@ -25,6 +25,7 @@ use crate::{
         bookmark::Bookmark,
         conninfo::ConnInfo,
         quote::{ident, qualified},
+        slot::lost_in,
         sql,
         unproven::Unproven,
     },
@@ -103,16 +104,15 @@ impl Fall {
     /// Takes in how much may still be written. None: it does not fall, or there is no limit.
     pub(super) fn step(&mut self, safe: Option<u64>, at: Instant) -> Option<Duration> {
         let rises = |&(_, before): &(Instant, u64)| safe.is_none_or(|safe| safe > before);
-        if self.0.back().is_some_and(rises) || self.0.len() == Fall::SAMPLES_MAX {
-            let keep = if self.0.back().is_some_and(rises) { 0 } else { Fall::SAMPLES_MAX - 1 };
-            self.0.drain(..self.0.len() - keep);
+        if self.0.back().is_some_and(rises) {
+            self.0.clear();
+        } else if self.0.len() == Fall::SAMPLES_MAX {
+            self.0.pop_front();
         }
         let safe = safe?;
         self.0.push_back((at, safe));
         let (since, before) = *self.0.front()?;
-        let fallen = (before - safe) as f64;
-        let left = safe as f64 / (fallen / (at - since).as_secs_f64());
-        Duration::try_from_secs_f64(left).ok().filter(|_| fallen > 0.0)
+        lost_in(before, safe, at - since)
     }
 }
 
