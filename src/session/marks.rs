@@ -37,7 +37,7 @@ const CONNECTION_AGE_MAX: Duration = Duration::from_secs(5);
 /// error.
 const SETTINGS: &str = "set lock_timeout = '5s'; set row_security = off";
 
-/// The tables whose rows are marked.
+/// The tables whose rows are marked; none: all are kept as they are.
 pub(super) type Markers = Arc<Vec<(TableName, Marker)>>;
 
 pub(super) struct Marks {
@@ -74,20 +74,19 @@ struct Batch {
     result: Result<Connection, postgres::Error>,
 }
 
-/// The tables whose rows are to be marked. None: no outbox asks for it.
-pub(super) async fn markers(config: &Config, server: &ConnInfo) -> Result<Option<Markers>, Unmarkable> {
-    let asks = |outbox: &crate::pipeline::outbox::Outbox| !outbox.after_publish.keeps();
-    if !config.outboxes.iter().any(asks) {
-        return Ok(None);
+/// The tables whose rows are to be marked.
+pub(super) async fn markers(config: &Config, server: &ConnInfo) -> Result<Markers, Unmarkable> {
+    let mut markers = Vec::new();
+    if config.outboxes.iter().all(|outbox| outbox.after_publish.keeps()) {
+        return Ok(Arc::new(markers));
     }
     let client = sql::connect(server).await?;
-    let mut markers = Vec::new();
     for outbox in &config.outboxes {
         if let Some(marker) = Marker::read(&client, outbox, &config.publication, config.on_update).await? {
             markers.push((outbox.name.clone(), marker));
         }
     }
-    Ok(Some(Arc::new(markers)))
+    Ok(Arc::new(markers))
 }
 
 /// Marks rows as published, whose dead letters are: the outbox as SQL writes it, and the event's id.

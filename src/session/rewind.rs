@@ -18,7 +18,7 @@
 //! command line. Exactly once, when it was done is the generation of the stored position: one of an earlier generation no
 //! longer counts, and the first transaction of Kafka's stores one of this (see [`crate::sink::positions`]).
 
-use super::{Taken, proof::Proof, slot::Found};
+use super::{proof::Proof, slot::Found, taken::Taken};
 use crate::{
     config::Config,
     pipeline::Lsn,

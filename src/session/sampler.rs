@@ -5,10 +5,7 @@
 //! learn of one: a walsender lives until the log is drained, while new connections are refused from the first moment
 //! (`57P03`). A server that has our walsender and refuses new connections is going down, not coming up.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_postgres::Client;
@@ -25,7 +22,6 @@ use crate::{
         bookmark::Bookmark,
         conninfo::ConnInfo,
         quote::{ident, qualified},
-        slot::lost_in,
         sql,
         unproven::Unproven,
     },
@@ -91,28 +87,6 @@ impl Sample {
                 None
             }
         })
-    }
-}
-
-/// How soon the slot is lost, if the log grows on as it did in the last while.
-#[derive(Debug, Default)]
-pub(super) struct Fall(VecDeque<(Instant, u64)>);
-
-impl Fall {
-    const SAMPLES_MAX: usize = 13;
-
-    /// Takes in how much may still be written. None: it does not fall, or there is no limit.
-    pub(super) fn step(&mut self, safe: Option<u64>, at: Instant) -> Option<Duration> {
-        let rises = |&(_, before): &(Instant, u64)| safe.is_none_or(|safe| safe > before);
-        if self.0.back().is_some_and(rises) {
-            self.0.clear();
-        } else if self.0.len() == Fall::SAMPLES_MAX {
-            self.0.pop_front();
-        }
-        let safe = safe?;
-        self.0.push_back((at, safe));
-        let (since, before) = *self.0.front()?;
-        lost_in(before, safe, at - since)
     }
 }
 
@@ -256,29 +230,5 @@ impl Look {
             published: tables(5, 6),
             by_partition: tables(7, 8),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slot_that_loses_ground_is_lost_at_the_rate_of_the_last_minute() {
-        let begun = Instant::now();
-        let mut fall = Fall::default();
-        let mut step =
-            |second: u64, safe| fall.step(safe, begun + Duration::from_secs(second)).map(|left| left.as_secs());
-        assert_eq!(step(0, Some(1_000)), None);
-        assert_eq!(step(5, Some(1_000)), None, "it stands");
-        assert_eq!(step(10, Some(900)), Some(90));
-        assert_eq!(step(15, Some(2_000)), None, "it was confirmed");
-        for n in 0..13 {
-            step(20 + 5 * n, Some(2_000 - 10 * n));
-        }
-        assert_eq!(step(85, Some(1_380)), Some(135), "the last minute counts");
-        assert_eq!(step(90, None), None);
-        assert_eq!(step(95, Some(5)), None);
-        assert_eq!(step(100, Some(0)), Some(0));
     }
 }

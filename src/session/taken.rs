@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio_postgres::Client;
 
 use super::{
-    ENDING, Error, Learnt,
+    Error, Learnt,
     identity::Reached,
     loss::{self, Cure, Loss, What},
     proof::{self, Proof},
@@ -29,6 +29,8 @@ use crate::{
     status::{State, Status},
 };
 
+/// A server process that was told to end takes about as long.
+const ENDING: Duration = Duration::from_millis(20);
 /// Up to 14 statistics are collected by a process of their own, which writes them down twice a second.
 const STATISTICS_LAG: Duration = Duration::from_secs(2);
 

@@ -139,7 +139,7 @@ struct Table {
     hold: Option<Hold>,
     schema: String,
     /// Outboxes whose rows say when an event was sent after all.
-    markers: Option<Markers>,
+    markers: Markers,
 }
 
 impl Letters {
@@ -149,7 +149,7 @@ impl Letters {
         server: &ConnInfo,
         system_identifier: &str,
         hold: Option<&Hold>,
-        markers: Option<Markers>,
+        markers: Markers,
         from: Lsn,
         culprits: &[Culprit],
     ) -> Result<Option<Letters>, Error> {
@@ -329,8 +329,8 @@ impl Table {
                 Done::Written(letters.clone())
             }
             Work::Settle(sent) => {
-                if let Some(markers) = &self.markers {
-                    marks::mark_replayed(&self.at, markers, &store.events(sent).await?).await?;
+                if !self.markers.is_empty() {
+                    marks::mark_replayed(&self.at, &self.markers, &store.events(sent).await?).await?;
                 }
                 let (rows, keys) = store.settle(sent).await?;
                 Done::Settled { rows, keys }

@@ -1,0 +1,75 @@
+//! The beginning of the stream, at a slot that is ours: what is known before its first record.
+
+use std::time::Duration;
+
+use super::{
+    Error, Learnt, SILENCE_MAX,
+    fates::Fates,
+    proof::Proof,
+    reading::Reading,
+    rota::Rota,
+    sampler::{Sample, Sampler},
+    slot::wal_sender_timeout,
+    taken::Taken,
+};
+use crate::{
+    config::Config,
+    pipeline::{Lsn, resume::Log},
+    postgres::{
+        replication::{Identity, Replication, StartRequest},
+        stream::Stream,
+    },
+};
+
+/// A stream at the slot's position, and what the server says beside it.
+pub(super) struct Begun {
+    pub(super) stream: Stream,
+    pub(super) identity: Identity,
+    pub(super) log: Log,
+    /// How long the server bears silence.
+    pub(super) patience: Duration,
+    pub(super) fates: Fates,
+    pub(super) proof: Option<Proof>,
+    pub(super) sampler: Sampler,
+    pub(super) sample: Sample,
+    pub(super) rota: Option<Rota>,
+}
+
+pub(super) async fn begin(
+    config: &Config,
+    learnt: &Learnt,
+    taken: Taken,
+    start: Lsn,
+    reading: Option<&Reading>,
+    mut connection: Replication,
+) -> Result<Begun, Error> {
+    let Taken { identity, server, proof, log, .. } = taken;
+    let patience = wal_sender_timeout(&mut connection).await?.unwrap_or(SILENCE_MAX);
+    let log = Log { start, ..log };
+    let pid = connection.backend_pid();
+    let publications = [config.publication.as_str()];
+    let stream = connection
+        .start(&StartRequest { slot: &config.slot, publications: &publications, start, messages: false })
+        .await?;
+    // Parked aggregates are known before the first record is sent.
+    let system = &identity.system_identifier;
+    // Rows that are read have positions below it.
+    let from = reading.map_or(start, |reading| reading.at().of_older_rows().min(start));
+    let hold = proof.as_ref().map(Proof::hold);
+    let fates = Fates::open(config, &server, system, hold, from, &learnt.culprits).await?;
+    let rota = Rota::start(config, server.clone(), pid);
+    let mut sampler = Sampler::start(config, server);
+    let sample = sampler.next().await?;
+    if sample.confirmed > start {
+        return Err(Error::Forwarded { slot: config.slot.clone(), asked: start, begins: sample.confirmed });
+    }
+    tracing::info!(
+        slot = config.slot,
+        database = identity.database,
+        system = identity.system_identifier,
+        timeline = identity.timeline,
+        from = %start,
+        "streaming"
+    );
+    Ok(Begun { stream, identity, log, patience, fates, proof, sampler, sample, rota })
+}

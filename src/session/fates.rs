@@ -1,0 +1,246 @@
+//! What becomes of the stream's events: each goes to Kafka, or ends among the dead letters, and then its row is marked.
+//!
+//! An event's ticket is acknowledged to the pipeline when Kafka has it, or its dead letter is durable, and its row, if that
+//! is one to be marked, says so.
+
+use tokio::select;
+
+use super::{
+    Error,
+    letters::{self, Culprit, Letters, Verdict, parking},
+    marks::{self, Marks},
+};
+use crate::{
+    config::Config,
+    pipeline::{Lsn, Pipeline, Position, Record, Ticket, outbox::Poison, outbox::TableName},
+    postgres::{
+        conninfo::ConnInfo,
+        dead_letter::{KnownLetter, ReasonClass, Replayed, State},
+        progress::Hold,
+    },
+    sink::kafka::{self, Kafka},
+};
+
+pub(super) struct Fates {
+    /// None: the stream halts at poison, and at the culprits.
+    letters: Option<Letters>,
+    culprits: Vec<Culprit>,
+    marks: Marks,
+}
+
+impl Fates {
+    /// Of the events from position `from` on.
+    pub(super) async fn open(
+        config: &Config,
+        server: &ConnInfo,
+        system_identifier: &str,
+        hold: Option<&Hold>,
+        from: Lsn,
+        culprits: &[Culprit],
+    ) -> Result<Fates, Error> {
+        let markers = marks::markers(config, server).await?;
+        let letters = Letters::open(config, server, system_identifier, hold, markers.clone(), from, culprits).await?;
+        Ok(Fates { letters, culprits: culprits.to_vec(), marks: Marks::new(config, server, markers) })
+    }
+
+    /// What earlier sessions sent again, by what Kafka knows.
+    pub(super) fn replayed(&mut self, replayed: Vec<Replayed>) {
+        if let Some(letters) = &mut self.letters {
+            letters.parking.open(replayed);
+        }
+    }
+
+    /// Whether the stream goes on past what Kafka refuses.
+    pub(super) fn sets_aside(&self) -> bool {
+        self.letters.is_some()
+    }
+
+    /// An event is met: its record is sent, unless it belongs among the dead letters.
+    pub(super) fn record(&mut self, record: &Record<'_>, kafka: &mut Kafka) -> Result<(), Error> {
+        let Fates { letters, culprits, marks } = self;
+        marks.taken(record.ticket, record.table, record.headers.get("id").unwrap_or_default());
+        let Some(letters) = letters else {
+            if culprits.iter().any(|culprit| culprit.is_at(record.position, record.topic)) {
+                return Err(Error::Culprit);
+            }
+            return Ok(kafka.send(record)?);
+        };
+        match letters.parking.verdict(record) {
+            Verdict::Follow(known) => {
+                follow(marks, record.ticket, &known);
+                letters.follow(record, &known);
+            }
+            Verdict::Park(key) => {
+                marks.dead(record.ticket, parking::WAITS, 0);
+                letters.park(record, key)?;
+            }
+            Verdict::Refuse(culprit) => {
+                marks.dead(record.ticket, &culprit.reason, 1);
+                letters.refused(record, &culprit)?;
+            }
+            Verdict::Send => {
+                kafka.send(record)?;
+                set_aside(letters, marks, kafka)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An event is met that makes no record. False: it halts the stream.
+    pub(super) fn poison(&mut self, ticket: Ticket, poison: &Poison) -> Result<bool, Error> {
+        self.marks.taken(ticket, &poison.table, poison.id.as_bytes());
+        self.marks.dead(ticket, &poison.reason.to_string(), 0);
+        let Some(letters) = &mut self.letters else { return Ok(false) };
+        letters.poison(ticket, poison)?;
+        Ok(true)
+    }
+
+    /// An event is met that Kafka has, or has passed over, and whose row is to be marked.
+    pub(super) fn passed(&mut self, ticket: Ticket, position: Position, table: &TableName, id: &str) {
+        self.marks.taken(ticket, table, id.as_bytes());
+        let known = self.letters.as_mut().and_then(|letters| letters.parking.passed(position, id));
+        known.iter().for_each(|known| follow(&mut self.marks, ticket, known));
+        let settles = self.marks.settles(ticket);
+        assert!(settles, "it was taken a moment ago");
+    }
+
+    /// Sends what was asked for again.
+    pub(super) fn replay(&mut self, kafka: &mut Kafka) -> Result<(), Error> {
+        let Fates { letters: Some(letters), marks, .. } = self else { return Ok(()) };
+        while !kafka.is_holding() && letters.parking.send_next(|record| kafka.send(record))? {
+            set_aside(letters, marks, kafka)?;
+        }
+        Ok(())
+    }
+
+    /// Sends dead letters to their topic. Each begins a transaction of Kafka's, so that one that is refused takes nothing
+    /// with it that precedes it.
+    pub(super) fn announce(&mut self, kafka: &mut Kafka) -> Result<(), Error> {
+        let Fates { letters: Some(letters), marks, .. } = self else { return Ok(()) };
+        while !kafka.is_holding()
+            && !kafka.is_in_transaction()
+            && letters.parking.announce_next(|record| kafka.send(record))?
+        {
+            set_aside(letters, marks, kafka)?;
+        }
+        Ok(())
+    }
+
+    /// Takes Kafka's reports.
+    pub(super) fn delivered(&mut self, kafka: &mut Kafka, pipeline: &mut Pipeline) -> Result<(), Error> {
+        let Fates { letters, marks, .. } = self;
+        kafka.poll(|ticket| {
+            letters.iter_mut().for_each(|letters| letters.parking.delivered(ticket));
+            if ticket.is_of_stream() {
+                settle(marks, pipeline, ticket);
+            }
+        })?;
+        letters.iter_mut().try_for_each(|letters| set_aside(letters, marks, kafka))
+    }
+
+    /// Starts what is due. Called once a turn, with the slot's confirmed position while there is a stream.
+    pub(super) fn work(&mut self, confirmed: Option<Lsn>, pipeline: &mut Pipeline) -> Result<(), Error> {
+        if let Some(letters) = &mut self.letters {
+            confirmed.into_iter().for_each(|confirmed| letters.parking.confirmed(confirmed));
+            letters.work()?;
+            let acknowledged = letters.parking.take_acknowledged();
+            acknowledged.into_iter().for_each(|ticket| settle(&mut self.marks, pipeline, ticket));
+        }
+        self.marks.work();
+        Ok(())
+    }
+
+    /// Waits until work has ended, or may be due; gives the tickets whose rows are marked. Cancel safe.
+    pub(super) async fn ready(&mut self) -> Vec<Ticket> {
+        select! {
+            biased;
+            () = ready(&mut self.letters) => Vec::new(),
+            marked = self.marks.ready() => marked,
+        }
+    }
+
+    /// Nothing may be stepped now.
+    pub(super) fn holds(&self) -> bool {
+        self.letters.as_ref().is_some_and(|letters| letters.parking.holds())
+    }
+
+    /// The first event whose dead letter is not durable.
+    pub(super) fn unwritten(&self) -> Option<Position> {
+        self.letters.as_ref()?.parking.unwritten()
+    }
+
+    /// What was sent again, and the table does not know it.
+    pub(super) fn unsettled(&self) -> Vec<Replayed> {
+        self.letters.as_ref().map(|letters| letters.parking.unsettled()).unwrap_or_default()
+    }
+
+    /// The session is to end: nothing more is sent again.
+    pub(super) fn drain(&mut self) {
+        self.letters.iter_mut().for_each(|letters| letters.parking.drain());
+    }
+
+    /// What was sent again is under way.
+    pub(super) fn replays(&self) -> bool {
+        self.letters.as_ref().is_some_and(|letters| letters.parking.replays())
+    }
+
+    /// What a dead letter's own way to Kafka ends in, if this is that.
+    pub(super) fn end(&self, error: &kafka::Error) -> Option<letters::Error> {
+        self.letters.as_ref()?.end(error)
+    }
+
+    /// Why something cannot be done, and the stream waits.
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.letters.as_ref().and_then(Letters::trouble).or(self.marks.trouble())
+    }
+
+    /// Events and aggregates that are parked.
+    pub(super) fn parked(&self) -> Option<(u64, u64)> {
+        self.letters.as_ref().map(|letters| letters.parking.parked())
+    }
+
+    /// How many events became dead letters since the last call, by reason.
+    pub(super) fn take_counts(&mut self) -> impl Iterator<Item = (ReasonClass, u64)> {
+        self.letters.iter_mut().flat_map(|letters| letters.parking.take_counts())
+    }
+}
+
+/// Makes a dead letter of a record that is refused.
+fn set_aside(letters: &mut Letters, marks: &mut Marks, kafka: &mut Kafka) -> Result<(), Error> {
+    let Some((record, error)) = kafka.take_refused() else { return Ok(()) };
+    let culprit = Culprit::of(&error).expect("a refused event is a culprit");
+    if !record.ticket.is_of_stream() {
+        return Err(Error::Replay { culprit });
+    }
+    if letters.parking.refuses_announcement(record.ticket, &culprit)? {
+        return Ok(());
+    }
+    marks.dead(record.ticket, &culprit.reason, 1);
+    Ok(record.lend(|record| letters.refused(record, &culprit))?)
+}
+
+/// The row says of the event what its dead letter says.
+fn follow(marks: &mut Marks, ticket: Ticket, known: &KnownLetter) {
+    match known.state {
+        State::Replayed => {}
+        State::Dead | State::Parked | State::Discarded => {
+            let reason = if known.reason.is_empty() { parking::WAITS } else { &known.reason };
+            marks.dead(ticket, reason, 0);
+        }
+    }
+}
+
+/// Kafka has the event, or it is a durable dead letter: acknowledged at once, or when its row is marked.
+fn settle(marks: &mut Marks, pipeline: &mut Pipeline, ticket: Ticket) {
+    if !marks.settles(ticket) {
+        pipeline.acknowledge(ticket);
+    }
+}
+
+/// Resolves when work on dead letters has ended or is due; never, where there are none. Cancel safe.
+async fn ready(letters: &mut Option<Letters>) {
+    match letters {
+        Some(letters) => letters.ready().await,
+        None => std::future::pending().await,
+    }
+}

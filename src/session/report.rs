@@ -1,0 +1,105 @@
+//! What a session tells of itself: its position to the server, and all else to the status.
+
+use std::time::{Instant, SystemTime};
+
+use super::{Error, Mode, Session, clock, proof::Proof, reading::Reading, sampler::Sample};
+use crate::status::{ServerSample, seconds_since};
+
+/// What of this session's totals the status already has.
+#[derive(Default)]
+pub(super) struct Published {
+    events: Vec<u64>,
+    delivered: Vec<u64>,
+    timestamps_replaced: u64,
+}
+
+impl Session<'_> {
+    pub(super) fn observe_completed(&mut self) {
+        let at = SystemTime::now();
+        for commit in self.pipeline.take_completed() {
+            // Nobody knows when rows that are read were committed.
+            if self.reading.is_none() {
+                self.status.commit_to_delivery.observe(seconds_since(commit, at));
+            }
+        }
+    }
+
+    /// Reports to the server when it is due, and to the status always.
+    pub(super) fn report(&mut self) {
+        let now = Instant::now();
+        if let Some(update) = self.feedback.due(self.pipeline.confirmed(), now) {
+            self.stream.send(&update.encode(clock()));
+        }
+        // A commit completes by itself when its records were acknowledged before it was read.
+        self.observe_completed();
+        self.publish();
+    }
+
+    fn publish(&mut self) {
+        let Session { config, pipeline, kafka, fates, reading, published, .. } = self;
+        let mut now = self.status.now();
+        now.confirmed = Some(pipeline.confirmed());
+        now.in_flight_records = pipeline.ledger().outstanding();
+        now.in_flight_bytes = pipeline.ledger().outstanding_bytes();
+        now.turn(pipeline.ledger().oldest(), SystemTime::now());
+        now.oldest_unconfirmed = pipeline.oldest_unconfirmed();
+        let counters = pipeline.counters();
+        published.events.resize(config.outboxes.len(), 0);
+        for ((outbox, total), known) in config.outboxes.iter().zip(&counters.events).zip(&mut published.events) {
+            if total != known {
+                *now.events.entry(outbox.name.to_string()).or_default() += total - *known;
+                *known = *total;
+            }
+        }
+        published.delivered.resize(kafka.topics().len(), 0);
+        for (topic, known) in kafka.topics().iter().zip(&mut published.delivered) {
+            if topic.delivered != *known {
+                now.delivered.add(&topic.name, topic.delivered - *known);
+                *known = topic.delivered;
+            }
+        }
+        now.timestamps_replaced += counters.timestamps_replaced - published.timestamps_replaced;
+        published.timestamps_replaced = counters.timestamps_replaced;
+        now.published_at = self.proof.as_ref().and_then(Proof::published_at);
+        now.reading = reading.as_ref().map(Reading::shown);
+        now.parked = fates.parked();
+        for (class, count) in fates.take_counts() {
+            *now.dead_letters.entry(class.word()).or_default() += count;
+        }
+        now.reason = match self.mode {
+            Mode::Streaming => fates.trouble().or(kafka.last_error()).map(str::to_owned),
+            Mode::Draining { .. } => Some("asked to stop".to_owned()),
+            Mode::Detaching { .. } => Some("the database shuts down".to_owned()),
+        };
+    }
+
+    pub(super) fn sampled(&mut self, sample: Sample) -> Result<(), Error> {
+        if let Some(why) = sample.lost {
+            return Err(Error::SlotGone { slot: self.config.slot.clone(), why });
+        }
+        let unpublished = sample.gap(self.config);
+        if let Some(state) = sample.sync_state.filter(|state| state != "async") {
+            return Err(Error::SynchronousStandby { state });
+        }
+        if let Some(gap) = &unpublished {
+            tracing::error!("{gap}");
+        }
+        self.proof.iter_mut().for_each(|proof| proof.stands_still = unpublished.is_some());
+        let lost_in = self.fall.step(sample.safe_bytes, Instant::now());
+        self.fall.warn(&self.config.slot, sample.wal_status.as_deref(), lost_in);
+        self.status.now().unpublished = unpublished;
+        if let Some(unproven) = sample.unproven {
+            self.status.now().unproven = Some((unproven, SystemTime::now()));
+        }
+        self.status.now().server = Some(ServerSample {
+            taken: SystemTime::now(),
+            wal: sample.wal,
+            retained_bytes: sample.retained_bytes,
+            safe_bytes: sample.safe_bytes,
+            lost_in,
+            wal_status: sample.wal_status,
+            bookmarks: sample.bookmarks,
+        });
+        Ok(())
+    }
+}
