@@ -5,9 +5,10 @@ use std::time::Duration;
 use super::{
     Error, Learnt, SILENCE_MAX,
     fates::Fates,
+    job::Job,
     proof::Proof,
     reading::Reading,
-    rota::Rota,
+    rota,
     sampler::{Sample, Sampler},
     slot::wal_sender_timeout,
     taken::Taken,
@@ -32,7 +33,7 @@ pub(super) struct Begun {
     pub(super) proof: Option<Proof>,
     pub(super) sampler: Sampler,
     pub(super) sample: Sample,
-    pub(super) rota: Option<Rota>,
+    pub(super) rota: Option<Job<()>>,
 }
 
 pub(super) async fn begin(
@@ -57,7 +58,7 @@ pub(super) async fn begin(
     let from = reading.map_or(start, |reading| reading.at().of_older_rows().min(start));
     let hold = proof.as_ref().map(Proof::hold);
     let fates = Fates::open(config, &server, system, hold, from, &learnt.culprits).await?;
-    let rota = Rota::start(config, server.clone(), pid);
+    let rota = rota::start(config, server.clone(), pid);
     let mut sampler = Sampler::start(config, server);
     let sample = sampler.next().await?;
     if sample.confirmed > start {

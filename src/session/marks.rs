@@ -13,8 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::task::JoinHandle;
-
+use super::job::{Job, Trouble};
 use crate::{
     chain::Chain,
     config::Config,
@@ -50,10 +49,10 @@ pub(super) struct Marks {
     /// Events whose fate is known, and since when the first is.
     known: Vec<(Ticket, Row)>,
     since: Option<Instant>,
-    task: Option<JoinHandle<Batch>>,
+    job: Job<Batch>,
     connection: Option<Connection>,
     again: Option<Instant>,
-    trouble: Option<String>,
+    trouble: Trouble,
 }
 
 struct Row {
@@ -121,10 +120,10 @@ impl Marks {
             pending: HashMap::new(),
             known: Vec::new(),
             since: None,
-            task: None,
+            job: Job::default(),
             connection: None,
             again: None,
-            trouble: None,
+            trouble: Trouble::default(),
         }
     }
 
@@ -159,7 +158,7 @@ impl Marks {
     /// Starts a batch that is due.
     pub(super) fn work(&mut self) {
         let now = Instant::now();
-        if self.task.is_some() || self.again.is_some_and(|again| now < again) {
+        if self.job.is_under_way() || self.again.is_some_and(|again| now < again) {
             return;
         }
         let due = self.since.is_some_and(|since| now >= since + self.linger) || self.known.len() >= ROWS_MAX;
@@ -170,15 +169,14 @@ impl Marks {
             self.since = (!self.known.is_empty()).then_some(now);
             let fresh = |connection: &Connection| connection.since.elapsed() < CONNECTION_AGE_MAX;
             let connection = self.connection.take().filter(fresh);
-            self.task = Some(tokio::spawn(mark(self.at.clone(), Arc::clone(&self.markers), connection, rows)));
+            self.job = Job::of(mark(self.at.clone(), Arc::clone(&self.markers), connection, rows));
         }
     }
 
     /// Waits until a batch has ended, or until there may be work; gives the tickets that are done with. Cancel safe.
     pub(super) async fn ready(&mut self) -> Vec<Ticket> {
-        if let Some(task) = &mut self.task {
-            let batch = task.await.expect("marking does not panic");
-            self.task = None;
+        if self.job.is_under_way() {
+            let batch = self.job.ended().await;
             return self.marked(batch);
         }
         let work = self.since.map(|since| (since + self.linger).max(self.again.unwrap_or(since)));
@@ -196,33 +194,19 @@ impl Marks {
     fn marked(&mut self, Batch { rows, result }: Batch) -> Vec<Ticket> {
         match result {
             Ok(connection) => {
-                if self.trouble.take().is_some() {
-                    tracing::info!("rows of the outbox can be marked again");
-                }
+                self.trouble.is_over("rows of the outbox can be marked again");
                 self.connection = Some(connection);
                 rows.into_iter().map(|(ticket, _)| ticket).collect()
             }
             Err(error) => {
-                let trouble =
-                    format!("published rows cannot be marked (after_publish), the stream waits: {}", Chain(&error));
-                if self.trouble.as_ref() != Some(&trouble) {
-                    tracing::warn!("{trouble}");
-                }
-                self.trouble = Some(trouble);
+                let why = Chain(&error);
+                self.trouble.is(format!("published rows cannot be marked (after_publish), the stream waits: {why}"));
                 let now = Instant::now();
                 self.known.splice(..0, rows);
                 self.since.get_or_insert(now);
                 self.again = Some(now + AGAIN);
                 Vec::new()
             }
-        }
-    }
-}
-
-impl Drop for Marks {
-    fn drop(&mut self) {
-        if let Some(task) = &self.task {
-            task.abort();
         }
     }
 }

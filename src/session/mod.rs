@@ -10,6 +10,7 @@ mod error;
 mod fall;
 mod fates;
 mod identity;
+mod job;
 mod learnt;
 pub mod letters;
 pub mod loss;

@@ -12,14 +12,16 @@
 //! Each tick is a connection of its own, closed at once (G8).
 
 use std::{
-    mem::{replace, take},
+    mem::take,
     time::{Duration, Instant, SystemTime},
 };
 
-use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
-use super::sampler::is_shutdown;
+use super::{
+    job::{Job, Trouble},
+    sampler::is_shutdown,
+};
 use crate::{
     chain::Chain,
     config::Config,
@@ -76,8 +78,8 @@ pub(super) struct Proof {
     published_at: Option<SystemTime>,
     /// The publication lacks an outbox: what is inserted there is not in the log, and must not count as published.
     pub(super) stands_still: bool,
-    task: Option<JoinHandle<Ticked>>,
-    trouble: bool,
+    job: Job<Ticked>,
+    trouble: Trouble,
 }
 
 #[derive(Default)]
@@ -127,8 +129,8 @@ impl Proof {
             uncovered: Uncovered { xids: Vec::new(), more: true },
             published_at: known.and_then(|known| known.published_at),
             stands_still: false,
-            task: None,
-            trouble: false,
+            job: Job::default(),
+            trouble: Trouble::default(),
         })
     }
 
@@ -156,24 +158,19 @@ impl Proof {
 
     /// Waits until a tick has ended or is due. Cancel safe.
     pub(super) async fn ready(&mut self) -> Result<(), Error> {
-        match &mut self.task {
-            Some(task) => {
-                let ticked = task.await.expect("a tick does not panic");
-                self.task = None;
-                self.ticked(ticked)
-            }
-            None => {
-                tokio::time::sleep_until(self.due.into()).await;
-                Ok(())
-            }
+        if self.job.is_under_way() {
+            let ticked = self.job.ended().await;
+            return self.ticked(ticked);
         }
+        tokio::time::sleep_until(self.due.into()).await;
+        Ok(())
     }
 
     /// Starts a tick that is due, or that cannot wait.
     pub(super) fn work(&mut self, confirmed: Lsn) {
         let now = Instant::now();
         let behind = confirmed.bytes_since(self.written) >= CONFIRMED_BEHIND_MAX;
-        if self.task.is_some() || now < self.due && !(behind && now >= self.last + HURRY) {
+        if self.job.is_under_way() || now < self.due && !(behind && now >= self.last + HURRY) {
             return;
         }
         (self.last, self.due) = (now, now + self.interval);
@@ -185,16 +182,14 @@ impl Proof {
         if proven || behind || covers {
             let uncovered = covers.then(|| take(&mut self.uncovered));
             let tick = Tick { confirmed, uncovered, must: proven || behind };
-            self.task = Some(tokio::spawn(tick.run(self.at.clone(), self.hold.clone())));
+            self.job = Job::of(tick.run(self.at.clone(), self.hold.clone()));
         }
     }
 
     fn ticked(&mut self, Ticked { tick, result }: Ticked) -> Result<(), Error> {
         match result {
             Ok((wrote, candidate)) => {
-                if take(&mut self.trouble) {
-                    tracing::info!("the proof of publication is written again");
-                }
+                self.trouble.is_over("the proof of publication is written again");
                 if wrote {
                     self.written = tick.confirmed;
                     if let Some((_, at)) = self.waits.take_if(|(lsn, _)| *lsn <= tick.confirmed) {
@@ -211,8 +206,9 @@ impl Proof {
             }
             Err(error @ Error::Superseded { .. }) => Err(error),
             Err(error) => {
-                if !is_shutdown(&error) && !replace(&mut self.trouble, true) {
-                    tracing::warn!("the proof of publication cannot be written, and stands still: {}", Chain(&error));
+                if !is_shutdown(&error) {
+                    let why = Chain(&error);
+                    self.trouble.is(format!("the proof of publication cannot be written, and stands still: {why}"));
                 }
                 self.uncovered.add(tick.uncovered);
                 Ok(())
@@ -222,21 +218,10 @@ impl Proof {
 
     /// The last word: the slot was told `confirmed`, and is told no more.
     pub(super) async fn stop(mut self, confirmed: Lsn) -> Result<(), Error> {
-        if let Some(task) = self.task.take() {
-            // It would write an older position after this one.
-            task.abort();
-            task.await.ok();
-        }
+        // It would write an older position after this one.
+        self.job.stop().await;
         let client = sql::connect(&self.at).await?;
         self.hold.stopped(&client, confirmed).await
-    }
-}
-
-impl Drop for Proof {
-    fn drop(&mut self) {
-        if let Some(task) = &self.task {
-            task.abort();
-        }
     }
 }
 

@@ -18,6 +18,7 @@ use std::{
 
 use tokio::task::JoinHandle;
 
+use super::job::Job;
 use crate::{
     chain::Chain,
     pipeline::{self, Lsn, Origin, PgTime, Place, Ticket},
@@ -75,7 +76,7 @@ pub(super) struct Reading {
     reached: Option<Place>,
     /// What of it is noted.
     noted: Option<u32>,
-    note: Option<JoinHandle<Result<(), postgres::Error>>>,
+    note: Job<Result<(), postgres::Error>>,
     next_note: Instant,
     /// Rows that are not acknowledged, in order.
     sent: VecDeque<Sent>,
@@ -132,7 +133,7 @@ impl Reading {
             table: Arc::from(""),
             reached: None,
             noted: None,
-            note: None,
+            note: Job::default(),
             next_note: now + NOTE_INTERVAL,
             sent: VecDeque::new(),
             ordinal: 0,
@@ -206,15 +207,14 @@ impl Reading {
     pub(super) async fn ready(&mut self, read: bool) -> Result<(), postgres::Error> {
         let Reading { phase, note, .. } = self;
         tokio::select! {
-            noted = ended(note) => {
-                self.note = None;
-                match noted {
-                    Err(error @ postgres::Error::Superseded { .. }) => return Err(error),
-                    Err(error) => tracing::debug!("the place in the table is not noted: {}", Chain(&error)),
-                    Ok(()) => {}
+            noted = note.ended() => match noted {
+                Err(error @ postgres::Error::Superseded { .. }) => Err(error),
+                Err(error) => {
+                    tracing::debug!("the place in the table is not noted: {}", Chain(&error));
+                    Ok(())
                 }
-                Ok(())
-            }
+                Ok(()) => Ok(()),
+            },
             moved = moved(phase, read) => match moved? {
                 Moved::Opened(rows) => {
                     if let Phase::Opening(client, _) = std::mem::replace(&mut self.phase, Phase::Stopped) {
@@ -284,9 +284,7 @@ impl Reading {
 
     /// All rows are acknowledged: that is noted now.
     pub(super) fn complete(&mut self) {
-        if let Some(note) = self.note.take() {
-            note.abort();
-        }
+        self.note = Job::default();
         let (hold, server) = (self.hold.clone(), self.server.clone());
         self.phase = Phase::Noting(tokio::spawn(async move {
             let client = sql::connect(&server).await?;
@@ -303,13 +301,15 @@ impl Reading {
     pub(super) fn work(&mut self, now: Instant) {
         if self.wants_note() && now >= self.next_note {
             self.next_note = now + NOTE_INTERVAL;
-            self.note = self.noting().map(tokio::spawn);
+            if let Some(noting) = self.noting() {
+                self.note = Job::of(noting);
+            }
         }
     }
 
     fn wants_note(&self) -> bool {
         let moved = self.reached.as_ref().map(|place| place.ordinal) != self.noted;
-        moved && self.note.is_none() && !matches!(self.phase, Phase::Noting(_) | Phase::Done)
+        moved && !self.note.is_under_way() && !matches!(self.phase, Phase::Noting(_) | Phase::Done)
     }
 
     /// When [`Reading::work`] has something to do.
@@ -376,9 +376,6 @@ impl Reading {
 impl Drop for Reading {
     fn drop(&mut self) {
         self.stop();
-        if let Some(note) = &self.note {
-            note.abort();
-        }
     }
 }
 
@@ -405,12 +402,5 @@ async fn moved(phase: &mut Phase, read: bool) -> Result<Moved, postgres::Error> 
         Phase::Open(..) | Phase::Waiting(_) | Phase::Read | Phase::Done | Phase::Stopped => {
             std::future::pending().await
         }
-    }
-}
-
-async fn ended(note: &mut Option<JoinHandle<Result<(), postgres::Error>>>) -> Result<(), postgres::Error> {
-    match note {
-        Some(note) => note.await.expect("noting a place does not panic"),
-        None => std::future::pending().await,
     }
 }

@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
+use super::job::Job;
 use crate::{
     chain::Chain,
     config::{self, Config},
@@ -27,27 +27,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How soon trouble, or a slot that has not moved, is looked at again; sooner where bookmarks are made more often.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// A task that makes bookmarks; it ends with its owner.
-pub(super) struct Rota(JoinHandle<()>);
-
-impl Rota {
-    /// For the walsender `pid` of `server`. None: no bookmarks are asked for.
-    pub(super) fn start(config: &Config, server: ConnInfo, pid: i32) -> Option<Rota> {
-        let config::Rota { every, keep } = config.bookmarks?;
-        let work = Work { server, slot: config.slot.clone(), pid, every, keep };
-        Some(Rota(tokio::spawn(async move {
-            loop {
-                let pause = work.turn().await;
-                tokio::time::sleep(pause).await;
-            }
-        })))
-    }
-}
-
-impl Drop for Rota {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+/// Makes bookmarks for the walsender `pid` of `server`. None: none are asked for.
+pub(super) fn start(config: &Config, server: ConnInfo, pid: i32) -> Option<Job<()>> {
+    let config::Rota { every, keep } = config.bookmarks?;
+    let work = Work { server, slot: config.slot.clone(), pid, every, keep };
+    Some(Job::of(async move {
+        loop {
+            let pause = work.turn().await;
+            tokio::time::sleep(pause).await;
+        }
+    }))
 }
 
 struct Work {

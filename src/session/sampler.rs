@@ -7,10 +7,10 @@
 
 use std::time::{Duration, Instant};
 
-use tokio::{sync::mpsc, task::JoinHandle};
+use tokio::sync::mpsc;
 use tokio_postgres::Client;
 
-use super::slot::invalidation;
+use super::{job::Job, slot::invalidation};
 use crate::{
     config::Config,
     pipeline::{
@@ -93,7 +93,7 @@ impl Sample {
 /// A task that looks; it ends with its owner.
 pub(super) struct Sampler {
     samples: mpsc::Receiver<Result<Sample, postgres::Error>>,
-    task: JoinHandle<()>,
+    _job: Job<()>,
 }
 
 impl Sampler {
@@ -109,7 +109,7 @@ impl Sampler {
             unproven_due: Instant::now(),
             unproven_interval: UNPROVEN_INTERVAL,
         };
-        let task = tokio::spawn(async move {
+        let job = Job::of(async move {
             let mut pause = SOON;
             loop {
                 if sender.send(look.take().await).await.is_err() {
@@ -119,18 +119,12 @@ impl Sampler {
                 pause = INTERVAL;
             }
         });
-        Sampler { samples, task }
+        Sampler { samples, _job: job }
     }
 
     /// The next sample. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Sample, postgres::Error> {
         self.samples.recv().await.expect("the task ends with its owner")
-    }
-}
-
-impl Drop for Sampler {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 

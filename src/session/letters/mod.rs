@@ -15,9 +15,10 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use tokio::task::JoinHandle;
-
-use super::marks::{self, Markers};
+use super::{
+    job::{Job, Trouble},
+    marks::{self, Markers},
+};
 pub(super) use parking::Verdict;
 use parking::{Done, Parking, Rules, Work};
 
@@ -117,9 +118,9 @@ pub(super) struct Letters {
     pub(super) parking: Parking,
     table: Table,
     /// Work on the table that is under way.
-    task: Option<JoinHandle<Result<Done, Failed>>>,
+    job: Job<Result<Done, Failed>>,
     /// Why the table cannot be worked on.
-    trouble: Option<String>,
+    trouble: Trouble,
     /// Another process has the slot.
     superseded: Option<postgres::Error>,
 }
@@ -201,7 +202,7 @@ impl Letters {
                 "events are parked until they are replayed or discarded: walpost dead-letter list"
             );
         }
-        Ok(Some(Letters { parking, table, task: None, trouble: None, superseded: None }))
+        Ok(Some(Letters { parking, table, job: Job::default(), trouble: Trouble::default(), superseded: None }))
     }
 
     /// Why the table cannot be worked on.
@@ -241,11 +242,9 @@ impl Letters {
 
     /// Waits until a piece of work on the table has ended, or may be due. Cancel safe.
     pub(super) async fn ready(&mut self) {
-        if let Some(task) = &mut self.task {
-            let ended = task.await.expect("work on the table does not panic");
-            self.task = None;
-            self.worked(ended);
-            return;
+        if self.job.is_under_way() {
+            let ended = self.job.ended().await;
+            return self.worked(ended);
         }
         match self.parking.due() {
             Some(due) => tokio::time::sleep_until(due.into()).await,
@@ -259,7 +258,7 @@ impl Letters {
             return Err(error);
         }
         if let Some(work) = self.parking.next_work(Instant::now()) {
-            self.task = Some(self.table.start(work));
+            self.job = Job::of(self.table.clone().work(work));
         }
         Ok(())
     }
@@ -267,9 +266,7 @@ impl Letters {
     fn worked(&mut self, ended: Result<Done, Failed>) {
         match ended {
             Ok(done) => {
-                if self.trouble.take().is_some() {
-                    tracing::info!("the table of dead letters can be worked on again");
-                }
+                self.trouble.is_over("the table of dead letters can be worked on again");
                 if let Done::Settled { rows: rows @ 1.., keys } = &done {
                     tracing::info!(
                         events = rows,
@@ -281,11 +278,8 @@ impl Letters {
             }
             Err(Failed { error: error @ postgres::Error::Superseded { .. }, .. }) => self.superseded = Some(error),
             Err(Failed { work, error }) => {
-                let trouble = format!("dead letters cannot be written or read, the stream waits: {}", Chain(&error));
-                if self.trouble.as_ref() != Some(&trouble) {
-                    tracing::warn!("{trouble}");
-                }
-                self.trouble = Some(trouble);
+                let why = Chain(&error);
+                self.trouble.is(format!("dead letters cannot be written or read, the stream waits: {why}"));
                 self.parking.failed(work, Instant::now());
             }
         }
@@ -299,14 +293,6 @@ fn none_is_parked(parked: &HashMap<ParkKey, u64>) -> Result<(), Error> {
     }
 }
 
-impl Drop for Letters {
-    fn drop(&mut self) {
-        if let Some(task) = &self.task {
-            task.abort();
-        }
-    }
-}
-
 impl Table {
     fn missing(&self) -> Error {
         Error::NoTable { table: format!("{}.dead_letter", self.schema) }
@@ -316,12 +302,11 @@ impl Table {
         Store::connect(&self.at, &self.system_identifier, &self.slot, &self.schema, self.hold.clone()).await
     }
 
-    fn start(&self, work: Work) -> JoinHandle<Result<Done, Failed>> {
-        let table = self.clone();
-        tokio::spawn(async move { table.work(&work).await.map_err(|error| Failed { work, error }) })
+    async fn work(self, work: Work) -> Result<Done, Failed> {
+        self.attempt(&work).await.map_err(|error| Failed { work, error })
     }
 
-    async fn work(&self, work: &Work) -> Result<Done, postgres::Error> {
+    async fn attempt(&self, work: &Work) -> Result<Done, postgres::Error> {
         let store = self.connect().await?;
         Ok(match work {
             Work::Write(letters) => {
