@@ -5,7 +5,10 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use clap::{Arg, Args, Command, FromArgMatches, value_parser};
 use tempfile::TempDir;
 
-use crate::pipeline::{OnUpdate, outbox::Timestamp};
+use crate::pipeline::{
+    OnUpdate,
+    outbox::{AfterPublish, Timestamp},
+};
 
 use super::{
     Config, ConfigError, Environment, FILE_ARGUMENT, Flags, Needs, Settings,
@@ -484,7 +487,7 @@ fn what_is_done_after_publishing_is_the_outboxs_own() {
     let config = typed()
         .file("[[outbox]]\ntable = 'a'\nafter_publish = 'mark'\ncolumns.status = 'state'\n[[outbox]]\ntable = 'b'");
     let outboxes = config.config().outboxes;
-    let crate::pipeline::outbox::AfterPublish::Mark(marks) = &outboxes[0].after_publish else { panic!("it is marked") };
+    let AfterPublish::Mark(marks) = &outboxes[0].after_publish else { panic!("it is marked") };
     assert_eq!((&*marks.status.name, marks.status.named, &*marks.published_at.name), ("state", true, "published_at"));
-    assert!(outboxes[1].after_publish.keeps());
+    assert_eq!(outboxes[1].after_publish, AfterPublish::Keep);
 }

@@ -44,13 +44,6 @@ pub enum AfterPublish {
     Delete,
 }
 
-impl AfterPublish {
-    /// Nothing is done.
-    pub fn keeps(&self) -> bool {
-        *self == AfterPublish::Keep
-    }
-}
-
 /// Columns that say what became of an event, as far as the table has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marks {

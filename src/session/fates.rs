@@ -3,11 +3,13 @@
 //! An event's ticket is acknowledged to the pipeline when Kafka has it, or its dead letter is durable, and its row, if that
 //! is one to be marked, says so.
 
+use std::sync::Arc;
+
 use tokio::select;
 
 use super::{
     Error,
-    letters::{self, Culprit, Letters, Verdict, parking},
+    letters::{self, Culprit, Letters, Table, Verdict, parking},
     marks::{self, Marks},
 };
 use crate::{
@@ -17,6 +19,7 @@ use crate::{
         conninfo::ConnInfo,
         dead_letter::{KnownLetter, ReasonClass, Replayed, State},
         progress::Hold,
+        sql,
     },
     sink::kafka::{self, Kafka},
 };
@@ -38,8 +41,10 @@ impl Fates {
         from: Lsn,
         culprits: &[Culprit],
     ) -> Result<Fates, Error> {
-        let markers = marks::markers(config, server).await?;
-        let letters = Letters::open(config, server, system_identifier, hold, markers.clone(), from, culprits).await?;
+        let client = sql::connect(server).await?;
+        let markers = marks::markers(config, &client).await?;
+        let table = Table::new(config, server, system_identifier, hold, Arc::clone(&markers));
+        let letters = Letters::open(config, table, client, from, culprits).await?;
         Ok(Fates { letters, culprits: culprits.to_vec(), marks: Marks::new(config, server, markers) })
     }
 

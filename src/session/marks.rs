@@ -13,6 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio_postgres::Client;
+
 use super::job::{Job, Trouble};
 use crate::{
     chain::Chain,
@@ -74,14 +76,10 @@ struct Batch {
 }
 
 /// The tables whose rows are to be marked.
-pub(super) async fn markers(config: &Config, server: &ConnInfo) -> Result<Markers, Unmarkable> {
+pub(super) async fn markers(config: &Config, client: &Client) -> Result<Markers, Unmarkable> {
     let mut markers = Vec::new();
-    if config.outboxes.iter().all(|outbox| outbox.after_publish.keeps()) {
-        return Ok(Arc::new(markers));
-    }
-    let client = sql::connect(server).await?;
     for outbox in &config.outboxes {
-        if let Some(marker) = Marker::read(&client, outbox, &config.publication, config.on_update).await? {
+        if let Some(marker) = Marker::read(client, outbox, &config.publication, config.on_update).await? {
             markers.push((outbox.name.clone(), marker));
         }
     }

@@ -16,6 +16,7 @@ use walpost::{
         dead_letter::{
             Access, DeadLetter, Desk, Known, ParkKey, ReasonClass, Replayed, Selection, State, Store, Stored,
         },
+        sql,
     },
 };
 
@@ -44,7 +45,8 @@ fn at(url: &str) -> ConnInfo {
 }
 
 async fn store_of(url: &str, slot: &str, system: &str) -> Store {
-    Store::connect(&at(url), system, slot, "walpost", None).await.expect("the server is up")
+    let client = sql::connect(&at(url)).await.expect("the server is up");
+    Store::open(client, system, slot, "walpost", None).await.expect("the server is up")
 }
 
 /// Runs statements from within a runtime; a session has its own.

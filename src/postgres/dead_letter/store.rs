@@ -12,10 +12,9 @@ use crate::{
     pipeline::{Lsn, Position},
     postgres::{
         Error,
-        conninfo::ConnInfo,
         progress::Hold,
         quote,
-        sql::{self, Sql, durably},
+        sql::{Sql, durably},
     },
 };
 
@@ -41,14 +40,13 @@ pub struct Store {
 impl Store {
     /// `system_identifier` is the server's, in decimal, as IDENTIFY_SYSTEM gives it; `schema` holds the table, which need
     /// not exist yet. Once another process has gained the slot from `hold`, every write fails with [`Error::Superseded`].
-    pub async fn connect(
-        at: &ConnInfo,
+    pub async fn open(
+        client: Sql,
         system_identifier: &str,
         slot: &str,
         schema: &str,
         hold: Option<Hold>,
     ) -> Result<Store, Error> {
-        let client = sql::connect(at).await?;
         client.batch_execute(LOCK_TIMEOUT).await?;
         let encoding = Encoding::read(&client).await?;
         Ok(Store {

@@ -31,6 +31,7 @@ use crate::{
         conninfo::ConnInfo,
         dead_letter::{Access, DeadLetter, KnownLetter, ParkKey, ReasonClass, Store},
         progress::Hold,
+        sql::{self, Sql},
     },
     setup::names,
     sink::kafka::{self, TopicRefusal},
@@ -131,8 +132,9 @@ struct Failed {
     error: postgres::Error,
 }
 
+/// The table of dead letters, and those of the events.
 #[derive(Clone)]
-struct Table {
+pub(super) struct Table {
     at: ConnInfo,
     system_identifier: String,
     slot: String,
@@ -147,22 +149,12 @@ impl Letters {
     /// None: the stream halts at poison. `from` is the slot's confirmed position.
     pub(super) async fn open(
         config: &Config,
-        server: &ConnInfo,
-        system_identifier: &str,
-        hold: Option<&Hold>,
-        markers: Markers,
+        table: Table,
+        client: Sql,
         from: Lsn,
         culprits: &[Culprit],
     ) -> Result<Option<Letters>, Error> {
-        let table = Table {
-            at: server.clone(),
-            system_identifier: system_identifier.to_owned(),
-            slot: config.slot.clone(),
-            hold: hold.cloned(),
-            schema: names::home(config).to_owned(),
-            markers,
-        };
-        let store = table.connect().await?;
+        let store = table.open(client).await?;
         let access = store.access().await?;
         let usable = access.is_some_and(Access::streams);
         let halts = config.on_poison == Some(OnPoison::Halt);
@@ -294,12 +286,29 @@ fn none_is_parked(parked: &HashMap<ParkKey, u64>) -> Result<(), Error> {
 }
 
 impl Table {
+    pub(super) fn new(
+        config: &Config,
+        server: &ConnInfo,
+        system_identifier: &str,
+        hold: Option<&Hold>,
+        markers: Markers,
+    ) -> Table {
+        Table {
+            at: server.clone(),
+            system_identifier: system_identifier.to_owned(),
+            slot: config.slot.clone(),
+            hold: hold.cloned(),
+            schema: names::home(config).to_owned(),
+            markers,
+        }
+    }
+
     fn missing(&self) -> Error {
         Error::NoTable { table: format!("{}.dead_letter", self.schema) }
     }
 
-    async fn connect(&self) -> Result<Store, postgres::Error> {
-        Store::connect(&self.at, &self.system_identifier, &self.slot, &self.schema, self.hold.clone()).await
+    async fn open(&self, client: Sql) -> Result<Store, postgres::Error> {
+        Store::open(client, &self.system_identifier, &self.slot, &self.schema, self.hold.clone()).await
     }
 
     async fn work(self, work: Work) -> Result<Done, Failed> {
@@ -307,7 +316,7 @@ impl Table {
     }
 
     async fn attempt(&self, work: &Work) -> Result<Done, postgres::Error> {
-        let store = self.connect().await?;
+        let store = self.open(sql::connect(&self.at).await?).await?;
         Ok(match work {
             Work::Write(letters) => {
                 store.write(letters.iter().map(|(_, letter)| letter)).await?;
