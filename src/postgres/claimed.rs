@@ -71,8 +71,7 @@ impl Claimed {
         let mut conditions = vec![published.of_slot(home, has_letters, slot, &system)];
         let id = format!("format('%s', o.{})", ident(&outbox.columns.id));
         if has_letters {
-            let letters = qualified(home, dead_letter::TABLE);
-            conditions.push(format!("not exists (select from {letters} d where d.event_id = {id})"));
+            conditions.push(format!("not exists ({})", dead_letter::of_row(home, &outbox.columns.id)));
         }
         let found = Publication::read(client, client.major(), publication).await?;
         let filter = found.as_ref().and_then(|found| found.published(&name.schema, &name.table));

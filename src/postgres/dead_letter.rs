@@ -25,13 +25,13 @@
 //! `tests/parking` simulates all this.
 
 mod desk;
+mod encoding;
 mod store;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    borrow::Cow,
-    fmt::{self, Write},
+    fmt,
     str::FromStr,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -44,9 +44,11 @@ use tokio_postgres::{
 };
 
 pub use desk::{Desk, Selection};
+use encoding::OPEN;
+pub use encoding::{Encoding, of_row};
 pub use store::{Known, KnownLetter, Store};
 
-use crate::pipeline::{Position, resume::id_beginning};
+use crate::pipeline::Position;
 
 /// Name of the table, in walpost's home schema.
 pub const TABLE: &str = "dead_letter";
@@ -296,42 +298,6 @@ impl Access {
             mark: row.try_get::<_, Option<bool>>(2)?.unwrap_or(false),
             used: row.try_get(3)?,
         }))
-    }
-}
-
-/// How texts must be written so that the database can hold them.
-#[derive(Clone, Copy, Debug)]
-struct Encoding {
-    /// It holds every character but NUL: it is in UTF-8, or checks nothing.
-    unicode: bool,
-}
-
-impl Encoding {
-    async fn read(client: &Client) -> Result<Encoding, tokio_postgres::Error> {
-        let row = client.query_one("select current_setting('server_encoding')", &[]).await?;
-        Ok(Encoding { unicode: matches!(row.try_get(0)?, "UTF8" | "SQL_ASCII") })
-    }
-
-    /// The text, with a replacement for NUL, and where the encoding has not all characters with escapes for all but
-    /// ASCII: a letter that the table refuses would hold up the stream.
-    fn text(self, text: &str) -> Cow<'_, str> {
-        let holds = |c: char| c != '\0' && (self.unicode || c.is_ascii());
-        if text.chars().all(holds) {
-            return Cow::Borrowed(text);
-        }
-        let mut out = String::with_capacity(text.len());
-        for c in text.chars() {
-            match c {
-                c if holds(c) => out.push(c),
-                _ if self.unicode => out.push(char::REPLACEMENT_CHARACTER),
-                c => write!(out, "{}", c.escape_unicode()).expect("a String takes all that is written"),
-            }
-        }
-        Cow::Owned(out)
-    }
-
-    fn event_id(self, id: &str) -> Cow<'_, str> {
-        self.text(id_beginning(id))
     }
 }
 

@@ -58,11 +58,7 @@ impl Published {
             }
         };
         if has_letters {
-            any.push(format!(
-                "exists (select from {} d where d.event_id = format('%s', o.{}))",
-                qualified(home, dead_letter::TABLE),
-                ident(id)
-            ));
+            any.push(format!("exists ({})", dead_letter::of_row(home, id)));
         }
         if any.is_empty() { "false".to_owned() } else { format!("({})", any.join(" or ")) }
     }

@@ -105,26 +105,20 @@ impl Site {
         let publication = Publication::read(client, server.major(), &config.publication).await?;
         judge_publication(config, outbox, publication.as_ref(), &name)?;
         let keys = Keys::read(client, outbox, table.kind).await?;
-        let letters = dead_letter::Access::read(client, names::home(config)).await?;
-        rights(client, &name, &role, table.oid, keys.as_ref(), letters, names::home(config), dry_run).await?;
+        let home = names::home(config);
+        let letters = dead_letter::Access::read(client, home).await?;
+        rights(client, &name, &role, table.oid, keys.as_ref(), letters, home, dry_run).await?;
         let proof = Proof::read(client, config, outbox, server.major(), &published, letters.is_some()).await?;
         let cutoff: String = client
             .query_one("select (clock_timestamp() - make_interval(secs => $1))::text", &[&retention.as_secs_f64()])
             .await?
             .try_get(0)?;
-        let unicode = matches!(
-            client.query_one("select current_setting('server_encoding')", &[]).await?.try_get(0)?,
-            "UTF8" | "SQL_ASCII"
-        );
+        let has_letter = match letters {
+            Some(_) => Some(dead_letter::Encoding::read(client).await?.has_open(home, &outbox.columns.id)),
+            None => None,
+        };
         let filter = publication.as_ref().and_then(|publication| filter(publication, outbox));
-        let class = class(
-            outbox,
-            &proof.condition,
-            filter,
-            occurred_at,
-            &cutoff,
-            letters.map(|_| Letters { unicode, home: names::home(config) }),
-        );
+        let class = class(&proof.condition, filter, occurred_at, &cutoff, has_letter);
         Ok(Site {
             oid: table.oid,
             table: name,
@@ -345,21 +339,13 @@ impl Proof {
     }
 }
 
-/// The table of dead letters, where there is one.
-struct Letters<'h> {
-    home: &'h str,
-    /// It holds the texts of ids as they are, whatever characters they have.
-    unicode: bool,
-}
-
 /// The expression that tells the [`Class`] of row `o`. What a row lacks is asked in the order of what it costs to know wrong.
 fn class(
-    outbox: &Outbox,
     published: &str,
     filter: Option<&str>,
     occurred_at: Option<&String>,
     cutoff: &str,
-    letters: Option<Letters<'_>>,
+    has_letter: Option<String>,
 ) -> String {
     let mut class = "case".to_owned();
     let mut when =
@@ -371,26 +357,11 @@ fn class(
     if let Some(column) = occurred_at {
         when(format!("(o.{} < timestamptz {}) is not true", ident(column), literal(cutoff)), Class::Young);
     }
-    if let Some(letters) = letters {
-        when(letters.has_open(&outbox.columns.id), Class::Letter);
+    if let Some(has_letter) = has_letter {
+        when(has_letter, Class::Letter);
     }
     class.push_str(&format!(" else '{}' end", Class::Prunable.word()));
     class
-}
-
-impl Letters<'_> {
-    /// Event ids were written as the stream prints them, cut where they are long, and in some encodings with escapes. An id
-    /// to which that may have happened is compared with none: any such letter keeps it.
-    fn has_open(&self, id: &str) -> String {
-        let table = qualified(self.home, dead_letter::TABLE);
-        let id = format!("format('%s', o.{})", ident(id));
-        let odd = |text: &str| match self.unicode {
-            true => format!("octet_length({text}) > 990"),
-            false => format!("(octet_length({text}) > 990 or {text} ~ '[^ -~]' or strpos({text}, '\\u{{') > 0)"),
-        };
-        let open = format!("select from {table} d where d.state in ('dead', 'parked')");
-        format!("(exists ({open} and d.event_id = {id}) or {} and exists ({open} and {}))", odd(&id), odd("d.event_id"))
-    }
 }
 
 /// Rows of a simple query, as texts.

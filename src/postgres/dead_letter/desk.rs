@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use futures_util::{Stream, TryStreamExt};
 use tokio_postgres::types::ToSql;
 
-use super::{Access, COLUMNS, Encoding, ParkKey, ReasonClass, State, Stored, TABLE};
+use super::{Access, COLUMNS, Encoding, OPEN, ParkKey, ReasonClass, State, Stored, TABLE};
 use crate::postgres::{
     Error,
     conninfo::ConnInfo,
@@ -118,10 +118,8 @@ impl Desk {
     }
 
     async fn mark(&self, assignment: &str, condition: &str, ids: &[i64]) -> Result<u64, Error> {
-        let statement = format!(
-            "update {} set {assignment} where id = any($1) and slot = $2 and state in ('dead', 'parked') {condition}",
-            self.table
-        );
+        let statement =
+            format!("update {} set {assignment} where id = any($1) and slot = $2 and {OPEN} {condition}", self.table);
         durably(&self.client, self.client.execute(&statement, &[&ids, &self.slot])).await
     }
 }
