@@ -103,7 +103,7 @@ fn a_topic_that_is_deleted_and_made_again_gets_all_that_comes_after() {
     }
     let end: u64 = writer.session.get("SELECT (pg_current_wal_lsn() - '0/0')::bigint");
     let cause = format!("records wait for kafka: topic {topic} does not exist");
-    eventually(WITHIN, "the log says why nothing is delivered", || walpost.log().contains(&cause).then_some(()));
+    walpost.says(&cause, WITHIN);
     let confirmed = outbox.confirmed();
     assert!(confirmed >= held && confirmed < end, "nothing of what has no topic is confirmed");
     kafka.create_topic(&topic, 1, &[]);
@@ -130,7 +130,7 @@ fn a_quiet_topic_that_is_deleted_is_waited_for_as_long_as_any() {
     kafka.delete_topic(&topic);
     thread::sleep(patient + Duration::from_secs(1)); // the topic is unknown for longer than that, and nobody needs it
     writer.one("order", "o-1");
-    eventually(WITHIN, "it notices", || walpost.log().contains("kafka has had no topic for event").then_some(()));
+    walpost.says("kafka has had no topic for event", WITHIN);
     assert!(walpost.is_running(), "{}", walpost.log());
     kafka.create_topic(&topic, 1, &[]);
     assert_eq!(kafka.read(&topic, 1, WITHIN).len(), 1);

@@ -325,7 +325,7 @@ fn missing_rights_of_a_transaction_are_named_and_waited_for() {
     outbox.writer().one("order", "o-1");
     let says = |right: &str| {
         let text = format!("kafka principal User:walpost lacks the right {right}");
-        eventually(WITHIN, &text, || walpost.log().contains(&text).then_some(()));
+        walpost.says(&text, WITHIN);
         assert!(walpost.is_running());
     };
     says("WRITE and DESCRIBE on transactional id walpost-");

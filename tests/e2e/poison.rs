@@ -122,7 +122,7 @@ fn a_limit_that_is_lowered_while_it_runs_is_kept_to() {
 
 fn learns(walpost: &Walpost, topic: &str, limit: usize) {
     let text = format!("topic {topic} has max.message.bytes {limit} now");
-    eventually(WITHIN, &text, || walpost.log().contains(&text).then_some(()));
+    walpost.says(&text, WITHIN);
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn a_table_that_cannot_be_written_holds_the_position_and_the_stream() {
     let session = database.session();
     let topic = outbox.topic("t");
     let walpost = Walpost::start(&quick(&outbox, ""));
-    eventually(WITHIN, "it streams", || walpost.log().contains("streaming slot").then_some(()));
+    walpost.says("streaming slot", WITHIN);
     session.run("ALTER TABLE walpost.dead_letter RENAME TO away");
     let illegal = insert(&outbox, "no topic", "b", "'1'");
     let end: u64 = session.get("SELECT (pg_current_wal_lsn() - '0/0')::bigint");
@@ -333,11 +333,11 @@ fn a_lock_on_the_table_that_is_held_for_long_is_told() {
     let database = Postgres::shared(MAIN).database();
     let outbox = with_letters(&database);
     let walpost = Walpost::start(&quick(&outbox, ""));
-    eventually(WITHIN, "it streams", || walpost.log().contains("streaming slot").then_some(()));
+    walpost.says("streaming slot", WITHIN);
     let blocker = database.session();
     blocker.run("BEGIN; LOCK TABLE walpost.dead_letter IN ACCESS EXCLUSIVE MODE");
     let illegal = insert(&outbox, "no topic", "b", "'1'");
-    eventually(WITHIN, "it says what it waits for", || walpost.log().contains("lock timeout").then_some(()));
+    walpost.says("lock timeout", WITHIN);
     blocker.run("ROLLBACK");
     outbox.drained(WITHIN);
     assert_eq!(letters(&outbox), [letter("parked", "invalid_topic", &illegal)]);

@@ -332,7 +332,7 @@ fn a_process_that_lost_the_slot_writes_nothing_about_it() {
     assert!(regained > gained);
 
     first.signal(Signal::Cont);
-    eventually(WITHIN, "the first stands by", || first.log().contains("standby: slot").then_some(()));
+    first.says("standby: slot", WITHIN);
     insert(&outbox, "t", "other", "'1'");
     eventually(WITHIN, "the second goes on with the proof", || session.rows(UNPROVEN).is_empty().then_some(()));
     assert_eq!((epoch(), letters(&outbox).len()), (regained, 1));

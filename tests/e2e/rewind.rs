@@ -249,7 +249,7 @@ fn a_standby_with_the_flag_begins_again_only_when_it_has_the_slot() {
     let place = story.place(4);
     let first = story.run(&[]);
     let second = Walpost::start_with(&story.configuration, &["--from-lsn", &place], &[]);
-    eventually(WITHIN, "it waits", || second.log().contains("standby: slot").then_some(()));
+    second.says("standby: slot", WITHIN);
     story.one(10);
     story.outbox.drained(WITHIN);
     story.sees(&[&ONCE[..], &[10]].concat());

@@ -209,7 +209,7 @@ fn a_right_that_is_given_back_loses_nothing_and_one_that_is_not_ends_the_run() {
     let missing = format!("kafka principal User:walpost lacks the right WRITE on topic {topic} ");
     kafka.disallow("walpost", &write);
     write_some();
-    eventually(SOON, &missing, || walpost.log().contains(&missing).then_some(()));
+    walpost.says(&missing, SOON);
     kafka.allow("walpost", &write);
     outbox.delivered(&kafka, &["order"], WITHIN).assert_complete();
     outbox.drained(WITHIN);

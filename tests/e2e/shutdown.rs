@@ -75,7 +75,7 @@ fn a_stop_while_kafka_is_away_ends_within_the_grace_and_loses_nothing() {
     let walpost = Walpost::start(&outbox.configuration(kafka, &format!("{nobody}shutdown_grace = '1h'")));
     has_begun(&walpost);
     walpost.signal(Signal::Term);
-    eventually(WITHIN, "it is stopping", || walpost.log().contains("delivering what is in flight").then_some(()));
+    walpost.says("delivering what is in flight", WITHIN);
     let asked = Instant::now();
     assert_eq!(walpost.terminate(WITHIN), 1);
     assert!(asked.elapsed() < Duration::from_secs(5), "a second signal ends it at once: {:?}", asked.elapsed());

@@ -25,15 +25,18 @@ use crate::support::{
 
 const WITHIN: Duration = Duration::from_secs(120);
 
-/// An outbox whose slot nobody has made yet.
-fn without_slot<'a>(database: &'a Database<'a>) -> Outbox<'a> {
-    let outbox = Outbox::create(database);
+/// An outbox whose slot nobody has made yet, and its topics.
+fn without_slot<'a>(database: &'a Database<'a>, topics: &[&str], partitions: i32) -> (Outbox<'a>, &'static Kafka) {
+    let (outbox, kafka) = (Outbox::create(database), Kafka::shared());
+    topics.iter().for_each(|name| kafka.create_topic(&outbox.topic(name), partitions, &[]));
     let session = database.session();
     session.run(&format!("SELECT pg_drop_replication_slot('{}')", outbox.slot()));
     session.run(include_str!("../../sql/progress.sql"));
     session.run(include_str!("../../sql/dead_letter.sql"));
-    outbox
+    (outbox, kafka)
 }
+
+const ROWS: Bulk = Bulk { transactions: 100, rows: 100, aggregates: 17, padding: 20 };
 
 fn initial(outbox: &Outbox<'_>, kafka: &Kafka, more: &str) -> String {
     outbox.configuration(kafka, &format!("snapshot = 'initial'\n{more}"))
@@ -89,10 +92,7 @@ impl Drop for StopAtEnd<'_> {
 fn transactions_open_across_the_start_arrive_once_from_the_table_or_from_the_log() {
     for version in VERSIONS {
         let database = Postgres::shared(version).database();
-        let outbox = without_slot(&database);
-        let kafka = Kafka::shared();
-        let topics = ["bulk", "order"].map(|name| outbox.topic(name));
-        topics.iter().for_each(|topic| kafka.create_topic(topic, 3, &[]));
+        let (outbox, kafka) = without_slot(&database, &["bulk", "order"], 3);
         outbox.writer().bulk(Bulk { transactions: 20, rows: 100, aggregates: 7, padding: 50 });
         let mut open = BTreeMap::new();
         for n in 0..3 {
@@ -130,8 +130,8 @@ fn transactions_open_across_the_start_arrive_once_from_the_table_or_from_the_log
             drop(end);
             busy.into_iter().for_each(|thread| thread.join().expect("the writer goes on"));
             let committed = outbox.committed();
-            let topics: Vec<_> = topics.iter().map(String::as_str).collect();
-            let mut reader = kafka.reader(&topics, Isolation::Committed, WITHIN);
+            let topics = [outbox.topic("bulk"), outbox.topic("order")];
+            let mut reader = kafka.reader(&topics.each_ref().map(String::as_str), Isolation::Committed, WITHIN);
             reader.until(WITHIN, "every event", |records| all_arrived(&committed, records));
             assert_eq!(walpost.terminate(WITHIN), 0);
             let records = reader.until_end(WITHIN);
@@ -152,9 +152,7 @@ fn transactions_open_across_the_start_arrive_once_from_the_table_or_from_the_log
 fn a_start_that_waits_for_a_transaction_says_so_and_leaves_nothing_when_it_is_stopped() {
     for version in [14, 18] {
         let database = Postgres::shared(version).database();
-        let outbox = without_slot(&database);
-        let kafka = Kafka::shared();
-        kafka.create_topic(&outbox.topic("order"), 1, &[]);
+        let (outbox, kafka) = without_slot(&database, &["order"], 1);
         let session = database.session();
         let mut writer = outbox.writer();
         writer.begin();
@@ -162,7 +160,7 @@ fn a_start_that_waits_for_a_transaction_says_so_and_leaves_nothing_when_it_is_st
         let pid: u32 = writer.session.get("SELECT pg_backend_pid()");
         let walpost = Walpost::start(&initial(&outbox, kafka, ""));
         let waits = format!("waits for the transaction of process {pid},");
-        eventually(WITHIN, &waits, || walpost.log().contains(&waits).then_some(()));
+        walpost.says(&waits, WITHIN);
         let (code, status) = walpost.http("/status").expect("it answers");
         assert!(code == 200 && status.contains(r#""state":"preparing""#) && status.contains(&waits), "{status}");
         assert_eq!(walpost.terminate(WITHIN), 0);
@@ -181,9 +179,7 @@ fn a_start_that_waits_for_a_transaction_says_so_and_leaves_nothing_when_it_is_st
 fn a_crash_before_the_beginning_of_the_slot_is_known_makes_it_anew() {
     for version in [14, 18] {
         let database = Postgres::shared(version).database();
-        let outbox = without_slot(&database);
-        let kafka = Kafka::shared();
-        kafka.create_topic(&outbox.topic("order"), 1, &[]);
+        let (outbox, kafka) = without_slot(&database, &["order"], 1);
         let session = database.session();
         let configuration = initial(&outbox, kafka, "");
         let mut writer = outbox.writer();
@@ -191,10 +187,10 @@ fn a_crash_before_the_beginning_of_the_slot_is_known_makes_it_anew() {
         writer.begin();
         writer.event("order", "o");
         let walpost = Walpost::start(&configuration);
-        eventually(WITHIN, "it waits", || walpost.log().contains("waits for").then_some(()));
+        walpost.says("waits for", WITHIN);
         walpost.kill();
         let walpost = Walpost::start(&configuration);
-        eventually(WITHIN, "the server is at it", || walpost.log().contains("standby: slot").then_some(()));
+        walpost.says("standby: slot", WITHIN);
         writer.commit();
         over(&outbox);
         assert_eq!(walpost.terminate(WITHIN), 0);
@@ -204,18 +200,18 @@ fn a_crash_before_the_beginning_of_the_slot_is_known_makes_it_anew() {
         writer.begin();
         writer.event("order", "o");
         let walpost = Walpost::start(&configuration);
-        eventually(WITHIN, "it waits", || walpost.log().contains("waits for").then_some(()));
+        walpost.says("waits for", WITHIN);
         let lock = database.session();
         lock.run("BEGIN; LOCK TABLE walpost.progress IN EXCLUSIVE MODE");
         writer.commit();
-        eventually(WITHIN, "the slot is made", || walpost.log().contains("is made, and begins at").then_some(()));
+        walpost.says("is made, and begins at", WITHIN);
         walpost.kill();
         lock.run("ROLLBACK");
         assert_eq!(reading(&outbox, "reading || coalesce(reading_visible::text, '')").as_deref(), Some("initial"));
         writer.one("order", "o");
         let walpost = Walpost::start(&configuration);
         let anew = "has never streamed, and is made anew";
-        eventually(WITHIN, anew, || walpost.log().contains(anew).then_some(()));
+        walpost.says(anew, WITHIN);
         over(&outbox);
         outbox.delivered(kafka, &["order"], WITHIN).assert_exactly_once();
         assert_eq!(walpost.terminate(WITHIN), 0);
@@ -227,9 +223,7 @@ fn a_crash_in_the_middle_goes_on_behind_the_last_row_that_is_noted() {
     let rows = if long() { 200_000 } else { 20_000 };
     for version in [MAIN, 14] {
         let database = Postgres::shared(version).database();
-        let outbox = without_slot(&database);
-        let kafka = Kafka::shared();
-        kafka.create_topic(&outbox.topic("bulk"), 3, &[]);
+        let (outbox, kafka) = without_slot(&database, &["bulk"], 3);
         let mut writer = outbox.writer();
         writer.bulk(Bulk { transactions: rows / 100, rows: 100, aggregates: 17, padding: 20 });
         let configuration = initial(&outbox, kafka, SLOW);
@@ -241,7 +235,7 @@ fn a_crash_in_the_middle_goes_on_behind_the_last_row_that_is_noted() {
         writer.bulk(Bulk { transactions: 10, rows: 100, aggregates: 17, padding: 20 });
         let walpost = Walpost::start(&configuration);
         let goes_on = format!("going on with rows that are older than the slot, after {} of them", at + 1);
-        eventually(WITHIN, &goes_on, || walpost.log().contains(&goes_on).then_some(()));
+        walpost.says(&goes_on, WITHIN);
         in_the_middle(&outbox, rows / 10);
         assert_eq!(walpost.terminate(WITHIN), 0, "a clean stop\n{}", walpost.log());
         let walpost = Walpost::start(&outbox.configuration(kafka, "snapshot = 'never'"));
@@ -258,11 +252,9 @@ fn a_crash_in_the_middle_goes_on_behind_the_last_row_that_is_noted() {
 #[test]
 fn rows_that_are_deleted_between_two_sessions_are_no_reason_to_miss_others() {
     let database = Postgres::shared(MAIN).database();
-    let outbox = without_slot(&database);
-    let kafka = Kafka::shared();
-    kafka.create_topic(&outbox.topic("bulk"), 3, &[]);
+    let (outbox, kafka) = without_slot(&database, &["bulk"], 3);
     let mut writer = outbox.writer();
-    writer.bulk(Bulk { transactions: 100, rows: 100, aggregates: 17, padding: 20 });
+    writer.bulk(ROWS);
     let configuration = initial(&outbox, kafka, SLOW);
     let walpost = Walpost::start(&configuration);
     in_the_middle(&outbox, 500);
@@ -287,10 +279,7 @@ fn rows_that_are_deleted_between_two_sessions_are_no_reason_to_miss_others() {
 #[test]
 fn a_crash_before_the_end_is_noted_repeats_rows_and_loses_none() {
     let database = Postgres::shared(MAIN).database();
-    let outbox = without_slot(&database);
-    let kafka = Kafka::shared();
-    let topic = outbox.topic("bulk");
-    kafka.create_topic(&topic, 3, &[]);
+    let (outbox, kafka) = without_slot(&database, &["bulk"], 3);
     let mut writer = outbox.writer();
     writer.bulk(Bulk { transactions: 10, rows: 100, aggregates: 17, padding: 20 });
     let configuration = initial(&outbox, kafka, "");
@@ -298,11 +287,11 @@ fn a_crash_before_the_end_is_noted_repeats_rows_and_loses_none() {
     let other = database.session();
     other.run("BEGIN; SELECT pg_current_xact_id()");
     let walpost = Walpost::start(&configuration);
-    eventually(WITHIN, "it waits", || walpost.log().contains("waits for").then_some(()));
+    walpost.says("waits for", WITHIN);
     other.run("ROLLBACK");
     eventually(WITHIN, "it is noted", || reading(&outbox, "reading_visible"));
     other.run("BEGIN; LOCK TABLE walpost.progress IN EXCLUSIVE MODE");
-    let mut reader = kafka.reader(&[&topic], Isolation::Uncommitted, WITHIN);
+    let mut reader = kafka.reader(&[&outbox.topic("bulk")], Isolation::Uncommitted, WITHIN);
     let committed = outbox.committed();
     reader.until(WITHIN, "all rows", |records| all_arrived(&committed, records));
     writer.one("bulk", "later");
@@ -321,14 +310,11 @@ fn a_crash_before_the_end_is_noted_repeats_rows_and_loses_none() {
 fn exactly_once_doubles_nothing_however_often_it_is_killed() {
     let kills = if long() { 20 } else { 4 };
     let database = Postgres::shared(MAIN).database();
-    let outbox = without_slot(&database);
-    let kafka = Kafka::shared();
-    let topic = outbox.topic("bulk");
-    kafka.create_topic(&topic, 3, &[]);
+    let (outbox, kafka) = without_slot(&database, &["bulk"], 3);
     let mut writer = outbox.writer();
-    writer.bulk(Bulk { transactions: 100, rows: 100, aggregates: 17, padding: 20 });
+    writer.bulk(ROWS);
     let configuration = initial(&outbox, kafka, &(outbox.exactly_once() + SLOW));
-    let mut reader = kafka.reader(&[&topic], Isolation::Committed, WITHIN);
+    let mut reader = kafka.reader(&[&outbox.topic("bulk")], Isolation::Committed, WITHIN);
     for kill in 1..=kills {
         let walpost = Walpost::start(&configuration);
         let enough = kill * 8_000 / kills;
@@ -347,15 +333,13 @@ fn exactly_once_doubles_nothing_however_often_it_is_killed() {
 #[test]
 fn a_standby_waits_during_the_snapshot_and_goes_on_with_it() {
     let database = Postgres::shared(MAIN).database();
-    let outbox = without_slot(&database);
-    let kafka = Kafka::shared();
-    kafka.create_topic(&outbox.topic("bulk"), 3, &[]);
-    outbox.writer().bulk(Bulk { transactions: 100, rows: 100, aggregates: 17, padding: 20 });
+    let (outbox, kafka) = without_slot(&database, &["bulk"], 3);
+    outbox.writer().bulk(ROWS);
     let configuration = initial(&outbox, kafka, SLOW);
     let first = Walpost::start(&configuration);
     in_the_middle(&outbox, 100);
     let second = Walpost::start(&configuration);
-    eventually(WITHIN, "it is a standby", || second.log().contains("standby: slot").then_some(()));
+    second.says("standby: slot", WITHIN);
     assert!(first.metric("walpost_reading_rows").is_some_and(|rows| rows >= 100.0));
     first.kill();
     over(&outbox);
@@ -370,10 +354,7 @@ fn a_standby_waits_during_the_snapshot_and_goes_on_with_it() {
 fn the_session_that_reads_outlives_timeouts_and_does_not_outlive_its_rows() {
     for version in [14, 18] {
         let database = Postgres::shared(version).database();
-        let outbox = without_slot(&database);
-        let kafka = Kafka::shared();
-        let topic = outbox.topic("bulk");
-        kafka.create_topic(&topic, 3, &[]);
+        let (outbox, kafka) = without_slot(&database, &["bulk"], 3);
         let more = if version >= 17 { &["transaction_timeout"][..] } else { &[] };
         let timeouts = ["idle_in_transaction_session_timeout", "statement_timeout", "lock_timeout"];
         for timeout in timeouts.iter().chain(more) {
@@ -405,9 +386,7 @@ fn the_session_that_reads_outlives_timeouts_and_does_not_outlive_its_rows() {
 fn memory_does_not_grow_with_the_table() {
     let rows = if long() { 2_000 } else { 1_000 };
     let database = Postgres::shared(MAIN).database();
-    let outbox = without_slot(&database);
-    let kafka = Kafka::shared();
-    kafka.create_topic(&outbox.topic("bulk"), 3, &[]);
+    let (outbox, kafka) = without_slot(&database, &["bulk"], 3);
     outbox.writer().bulk(Bulk { transactions: 100, rows, aggregates: 17, padding: 1_000 });
     let walpost = Walpost::start(&initial(&outbox, kafka, ""));
     over(&outbox);
@@ -422,7 +401,7 @@ fn memory_does_not_grow_with_the_table() {
 fn row_security_that_hides_rows_is_refused_before_anything_is_made() {
     for version in [14, 18] {
         let database = Postgres::shared(version).database();
-        let outbox = without_slot(&database);
+        let (outbox, kafka) = without_slot(&database, &["t"], 1);
         let session = database.session();
         let role = format!("{}_stream", outbox.slot());
         session.run(&format!(
@@ -434,8 +413,6 @@ fn row_security_that_hides_rows_is_refused_before_anything_is_made() {
              CREATE POLICY half ON walpost.outbox USING (aggregate_id = 'a')"
         ));
         let url = database.url().replace("postgres@", &format!("{role}@"));
-        let kafka = Kafka::shared();
-        kafka.create_topic(&outbox.topic("t"), 1, &[]);
         let configuration = initial(&outbox, kafka, &format!("database_url = '{url}'"));
         let walpost = Walpost::start(&configuration);
         assert_eq!(walpost.wait_exit(WITHIN), 1);
@@ -453,9 +430,9 @@ fn row_security_that_hides_rows_is_refused_before_anything_is_made() {
 #[test]
 fn without_a_table_that_remembers_it_no_snapshot_is_begun() {
     let database = Postgres::shared(MAIN).database();
-    let outbox = without_slot(&database);
+    let (outbox, kafka) = without_slot(&database, &[], 1);
     database.sql("DROP FUNCTION walpost.is_published; DROP TABLE walpost.progress");
-    let walpost = Walpost::start(&initial(&outbox, Kafka::shared(), ""));
+    let walpost = Walpost::start(&initial(&outbox, kafka, ""));
     assert_eq!(walpost.wait_exit(WITHIN), 1);
     assert!(walpost.log().contains("needs table walpost.progress"), "{}", walpost.log());
     assert_eq!(slots(&database.session(), &outbox), 0);
@@ -465,10 +442,7 @@ fn without_a_table_that_remembers_it_no_snapshot_is_begun() {
 #[test]
 fn partitions_filters_and_poison_are_as_in_the_stream() {
     let database = Postgres::shared(MAIN).database();
-    let outbox = without_slot(&database);
-    let kafka = Kafka::shared();
-    let topics = ["plain", "days", "shard"].map(|name| outbox.topic(name));
-    topics.iter().for_each(|topic| kafka.create_topic(topic, 1, &[]));
+    let (outbox, kafka) = without_slot(&database, &["plain", "days", "shard"], 1);
     let session = database.session();
     session.run(
         "CREATE TABLE days (id int, aggregateid text, aggregatetype text DEFAULT 'days', type text DEFAULT 'e',
@@ -509,20 +483,19 @@ fn partitions_filters_and_poison_are_as_in_the_stream() {
     let walpost = Walpost::start(&configuration);
     over(&outbox);
     session.run(&rows(200));
-    let [plain, days, shard] = topics.each_ref().map(|topic| topic.as_str());
-    assert_eq!(kafka.read(plain, 16, WITHIN).len(), 16);
-    let values = |topic: &str, count: usize| -> Vec<String> {
-        let records = kafka.read(topic, count, WITHIN);
+    assert_eq!(kafka.read(&outbox.topic("plain"), 16, WITHIN).len(), 16);
+    let values = |name: &str, count: usize| -> Vec<String> {
+        let records = kafka.read(&outbox.topic(name), count, WITHIN);
         records.iter().map(|record| record.value_text().unwrap_or_default().to_owned()).collect()
     };
     // By primary key, there being no seq; then as committed.
-    assert_eq!(values(days, 60), (100..130).chain(200..230).map(|n| format!("p{n}")).collect::<Vec<_>>());
+    assert_eq!(values("days", 60), (100..130).chain(200..230).map(|n| format!("p{n}")).collect::<Vec<_>>());
     // By time, those without one last; the filter's rows only, and none of tables that inherit.
     let old = (100..120).filter(|n| n % 2 == 1);
     let (mut timed, untimed): (Vec<u32>, Vec<u32>) = old.partition(|n| n % 3 > 0);
     timed.reverse();
     let expected = timed.into_iter().chain(untimed).chain((200..220).filter(|n| n % 2 == 1));
-    assert_eq!(values(shard, 20), expected.map(|n| format!("p{n}")).collect::<Vec<_>>());
+    assert_eq!(values("shard", 20), expected.map(|n| format!("p{n}")).collect::<Vec<_>>());
     assert_eq!(letters(&outbox).len(), 4, "two of the table, two of the stream");
     assert_eq!(walpost.terminate(WITHIN), 0);
 }
@@ -569,7 +542,7 @@ fn rows_from_the_table_and_from_the_log_are_the_same_bytes() {
     ];
     for version in [14, 18] {
         let database = Postgres::shared(version).database();
-        let outbox = without_slot(&database);
+        let (outbox, kafka) = without_slot(&database, &["twin"], 1);
         let name = &database.name;
         for (setting, value) in [
             ("datestyle", "SQL, DMY"),
@@ -585,8 +558,6 @@ fn rows_from_the_table_and_from_the_log_are_the_same_bytes() {
             "CREATE TYPE mood AS ENUM ('sad', 'so so'); CREATE DOMAIN small AS int CHECK (VALUE < 100);
              CREATE TYPE pair AS (n int, t text)",
         );
-        let kafka = Kafka::shared();
-        kafka.create_topic(&outbox.topic("twin"), 1, &[]);
         let mut outboxes = String::new();
         let mut insert = String::new();
         for (n, (kind, value)) in types.iter().enumerate() {
@@ -630,9 +601,7 @@ fn snapshot(configuration: &str) -> Finished {
 #[test]
 fn the_command_makes_the_slot_sends_what_is_there_and_ends() {
     let database = Postgres::shared(MAIN).database();
-    let outbox = without_slot(&database);
-    let kafka = Kafka::shared();
-    kafka.create_topic(&outbox.topic("bulk"), 3, &[]);
+    let (outbox, kafka) = without_slot(&database, &["bulk"], 3);
     let mut writer = outbox.writer();
     writer.bulk(Bulk { transactions: 10, rows: 100, aggregates: 7, padding: 20 });
     let configuration = outbox.configuration(kafka, "");
@@ -656,10 +625,7 @@ fn the_command_makes_the_slot_sends_what_is_there_and_ends() {
 fn the_command_sends_rows_that_are_older_than_a_slot_that_streams_already() {
     for exactly_once in [false, true] {
         let database = Postgres::shared(MAIN).database();
-        let outbox = without_slot(&database);
-        let kafka = Kafka::shared();
-        let topic = outbox.topic("bulk");
-        kafka.create_topic(&topic, 3, &[]);
+        let (outbox, kafka) = without_slot(&database, &["bulk"], 3);
         let mut writer = outbox.writer();
         writer.bulk(Bulk { transactions: 200, rows: 100, aggregates: 7, padding: 20 });
         let session = database.session();
@@ -672,7 +638,7 @@ fn the_command_sends_rows_that_are_older_than_a_slot_that_streams_already() {
         for n in 0..20 {
             writer.one("bulk", &format!("new-{}", n % 3));
         }
-        let mut reader = kafka.reader(&[&topic], Isolation::Committed, WITHIN);
+        let mut reader = kafka.reader(&[&outbox.topic("bulk")], Isolation::Committed, WITHIN);
         reader.until(WITHIN, "the stream", |records| records.len() == 20);
         eventually(WITHIN, "the stream is proven", || reading(&outbox, "published"));
         let refused = snapshot(&configuration);

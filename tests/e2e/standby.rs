@@ -29,7 +29,7 @@ fn a_second_process_takes_over_when_the_first_is_killed() {
     let holder = first.streams(&outbox, WITHIN);
     let second = Walpost::start(&configuration);
     let waits = format!("standby: slot {} is in use (held by server process {holder}); waiting for it", outbox.slot());
-    eventually(WITHIN, "the second says what it waits for", || second.log().contains(&waits).then_some(()));
+    second.says(&waits, WITHIN);
     writer.bulk(Bulk { transactions: 100, rows: 10, aggregates: 7, padding: 50 });
     outbox.drained(WITHIN);
     assert_eq!(outbox.walsender(), Some(holder));
@@ -47,7 +47,7 @@ fn a_second_process_takes_over_when_the_first_is_killed() {
 
     // And back: a clean stop hands over without a duplicate.
     let third = Walpost::start(&configuration);
-    eventually(WITHIN, "the third waits", || third.log().contains("standby: slot").then_some(()));
+    third.says("standby: slot", WITHIN);
     assert_eq!(second.terminate(WITHIN), 0);
     third.streams(&outbox, WITHIN);
     writer.one("bulk", "last");
@@ -72,7 +72,7 @@ fn whoever_has_the_lock_of_the_slot_keeps_others_on_standby() {
         let pid: u32 = other.get("SELECT pg_backend_pid()");
         let walpost = Walpost::start(&configuration);
         let waits = format!("standby: slot {slot} is in use (held by server process {pid}); waiting for it");
-        eventually(WITHIN, "it waits for the lock", || walpost.log().contains(&waits).then_some(()));
+        walpost.says(&waits, WITHIN);
         other.run(&format!("SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')"));
         drop(other);
         let walsender = walpost.streams(&outbox, WITHIN);
@@ -104,7 +104,7 @@ fn a_holder_that_gives_no_sign_is_ended_after_the_takeover_timeout_and_a_living_
         let first = Walpost::start(&outbox.configuration(kafka, &(through + &bounds)));
         let holder = first.streams(&outbox, WITHIN);
         let second = Walpost::start(&outbox.configuration(kafka, &bounds));
-        eventually(WITHIN, "the second waits", || second.log().contains("standby: slot").then_some(()));
+        second.says("standby: slot", WITHIN);
         assert_eq!(second.http("/readyz").map(|(code, _)| code), Some(200));
         // Nothing happens, for longer than the timeout: that is no silence.
         thread::sleep(TIMEOUT * 2);
@@ -129,7 +129,7 @@ fn a_holder_that_gives_no_sign_is_ended_after_the_takeover_timeout_and_a_living_
         outbox.delivered(kafka, &["bulk"], WITHIN).assert_complete();
         outbox.drained(WITHIN);
         if frozen {
-            eventually(WITHIN, "the first is the standby now", || first.log().contains("standby: slot").then_some(()));
+            first.says("standby: slot", WITHIN);
             assert_eq!(first.metric("walpost_state{state=\"standby\"}"), Some(1.0));
             assert_eq!(first.terminate(WITHIN), 0);
         }
@@ -149,10 +149,10 @@ fn a_standby_that_may_not_end_a_silent_holder_says_so_and_waits() {
     let url = database.url().replace("postgres@", "stream@");
     let configuration = format!("{bounds}database_url = '{url}'");
     let second = Walpost::start(&outbox.configuration(Kafka::shared(), &configuration));
-    eventually(WITHIN, "the second waits", || second.log().contains("standby: slot").then_some(()));
+    second.says("standby: slot", WITHIN);
     first.signal(Signal::Stop);
     let refused = "this role may not end it";
-    eventually(WITHIN, "it says so", || second.log().contains(refused).then_some(()));
+    second.says(refused, WITHIN);
     let ready =
         eventually(WITHIN, "and shows it", || second.http("/readyz").filter(|(_, body)| body.contains(refused)));
     assert_eq!(ready.0, 200, "{ready:?}");
@@ -171,7 +171,7 @@ fn a_standby_that_is_asked_to_stop_stops_at_once() {
     let first = Walpost::start(&configuration);
     let holder = first.streams(&outbox, WITHIN);
     let second = Walpost::start(&configuration);
-    eventually(WITHIN, "the second waits", || second.log().contains("standby: slot").then_some(()));
+    second.says("standby: slot", WITHIN);
     assert_eq!(second.terminate(Duration::from_secs(5)), 0);
     assert_eq!(outbox.walsender(), Some(holder));
 }

@@ -113,6 +113,11 @@ impl Walpost {
         self.process.memory_mib("VmHWM")
     }
 
+    /// Waits until its log has this.
+    pub fn says(&self, what: &str, within: Duration) {
+        eventually(within, what, || self.log().contains(what).then_some(()));
+    }
+
     /// All that it has printed so far.
     pub fn log(&self) -> String {
         read(&self.log)
