@@ -104,10 +104,7 @@ impl Session<'_> {
         };
         let mut attached = true;
         while self.pipeline.ledger().outstanding() > left && Instant::now() < until {
-            if self.cut_at(Cut::Now).is_err() {
-                break;
-            }
-            if self.work().is_err() {
+            if self.cut_at(Cut::Now).and_then(|()| self.work()).is_err() {
                 break;
             }
             self.report();
@@ -129,20 +126,18 @@ impl Session<'_> {
                 written = self.stream.progress(false), if attached => attached = written.is_ok(),
             }
         }
-        let undelivered = self.pipeline.ledger().outstanding();
-        // How the stream closes changes nothing about the error.
-        let _closed = self.finish(End::GraceOver { undelivered }).await;
+        self.finish().await;
         error
     }
 
     /// The last status, an orderly CopyDone, and what the server answers.
-    pub(super) async fn finish(mut self, end: End) -> Result<End, Error> {
+    pub(super) async fn finish(mut self) {
         self.kafka.close().await;
         if let Some(reading) = &mut self.reading {
             reading.acknowledged(self.pipeline.ledger().oldest());
             reading.finish().await;
         }
-        let confirmed: Lsn = self.pipeline.confirmed();
+        let confirmed = self.pipeline.confirmed();
         let update = self.feedback.last(confirmed, Instant::now());
         self.stream.send(&update.encode(clock()));
         // The next session must not take what the slot learns here for another's doing.
@@ -155,7 +150,6 @@ impl Session<'_> {
             Ok(Err(error)) => tracing::warn!(%error, "the stream did not close in order"),
             Err(_) => tracing::warn!("the server did not answer the end of the stream within {GOODBYE:?}"),
         }
-        Ok(end)
     }
 }
 

@@ -190,7 +190,8 @@ impl Session<'_> {
             self.work()?;
             self.report();
             if let Some(end) = self.end() {
-                return self.finish(end).await;
+                self.finish().await;
+                return Ok(end);
             }
             let may_step = self.may_step();
             let reads = self.reading.is_some();
