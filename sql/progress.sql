@@ -78,7 +78,7 @@ comment on column walpost.progress.publication       is 'What the slot is stream
 comment on column walpost.progress.confirmed         is 'Confirmed position of the slot at updated_at';
 comment on column walpost.progress.stopped_clean     is 'confirmed is the last word: walpost stopped in order, and nothing was confirmed since';
 comment on column walpost.progress.decoded           is 'pg_stat_replication_slots.total_txns then: tells the slot from a later one of its name';
-comment on column walpost.progress.published         is 'All that is visible in it is published';
+comment on column walpost.progress.published         is 'All that is visible in it is published, or was there before the slot';
 comment on column walpost.progress.published_at      is 'When it was taken';
 comment on column walpost.progress.candidate         is 'Becomes published once confirmed has passed candidate_lsn';
 comment on column walpost.progress.started           is 'What was visible when the slot began: the log has none of it';

@@ -31,14 +31,14 @@ pub struct Progress {
     pub stopped_clean: bool,
     /// Transactions that the server had decoded through the slot by then; none: not known.
     pub decoded: Option<i64>,
-    /// All that is visible in it is published.
+    /// All that is visible in it is published, but for what was there before the slot. None: nothing is known to be.
     pub published: Option<String>,
     /// What was committed by then is.
     pub published_at: Option<SystemTime>,
     /// The candidate's position: confirmed must pass it.
     pub candidate: Option<Lsn>,
     pub candidate_at: Option<SystemTime>,
-    /// What was visible when the slot began; none before that is known.
+    /// What was visible when the slot began, or a little later; none before that is known.
     pub started: Option<String>,
     /// That was read from the table and sent.
     pub started_sent: bool,
@@ -145,18 +145,25 @@ impl Progress {
         client.query_opt(&statement, &[&slot]).await?.map(|row| Progress::of(&row)).transpose()
     }
 
-    /// The rows that the slot owes and that are not proven published, as SQL over the column `txid` of `o`. What was there
-    /// before the slot is owed only where it was to be sent.
+    /// Something was begun for which the slot is made, or made anew, and has not ended.
+    pub fn is_under_way(&self) -> bool {
+        let reads = self
+            .reading
+            .as_ref()
+            .is_some_and(|reading| reading.visible.is_some() || reading.kind == ReadingKind::Recovery);
+        reads || self.rewind.as_ref().is_some_and(|rewind| !rewind.done)
+    }
+
+    /// The rows that the slot may owe, as SQL over the column `txid` of `o`; all, where nothing is known to be published.
     pub fn unproven(&self, txid: &str) -> String {
-        let txid = quote::ident(txid);
-        let visible = |snapshot: &Option<String>| match snapshot {
-            Some(snapshot) => {
-                format!("coalesce(pg_visible_in_snapshot(o.{txid}, {}::pg_snapshot), false)", quote::literal(snapshot))
-            }
-            None => "false".to_owned(),
-        };
-        let older = if self.started_sent { "false".to_owned() } else { visible(&self.started) };
-        format!("not {} and not {older}", visible(&self.published))
+        match &self.published {
+            Some(published) => format!(
+                "not coalesce(pg_visible_in_snapshot(o.{}, {}::pg_snapshot), false)",
+                quote::ident(txid),
+                quote::literal(published)
+            ),
+            None => "true".to_owned(),
+        }
     }
 
     fn of(row: &Row) -> Result<Progress, tokio_postgres::Error> {
@@ -199,19 +206,44 @@ fn lsn(row: &Row, column: &str) -> Result<Option<Lsn>, tokio_postgres::Error> {
     Ok(row.try_get::<_, Option<&str>>(column)?.map(|text| Lsn::from_str(text).expect("the server prints positions")))
 }
 
+/// What is visible by now, as the server prints it.
+pub async fn visible(client: &Client) -> Result<String, tokio_postgres::Error> {
+    client.query_one("select pg_current_snapshot()::text", &[]).await?.try_get(0)
+}
+
 /// The server's own, in decimal; IDENTIFY_SYSTEM says the same.
 pub async fn system_identifier(client: &Client) -> Result<String, tokio_postgres::Error> {
     let row = client.query_one("select system_identifier::text from pg_control_system()", &[]).await?;
     row.try_get(0)
 }
 
-/// Begins the proof, anew where there was one: of all that is there by now nothing is proven. Where there is no such slot,
-/// nothing is known of it any more. Nobody may stream from it meanwhile.
-pub async fn begin(client: &Client, schema: &str, slot: &str, publication: &str) -> Result<(), tokio_postgres::Error> {
-    client.batch_execute(&begin_sql(schema, slot, publication)).await
+/// Begins the proof of a slot that is about to be made, unless there is one, or there was and it is lost: what is there by now
+/// will be older than the slot. This and what follows as psql would run it.
+pub fn prepare_sql(schema: &str, slot: &str, publication: &str) -> String {
+    let (table, slot) = (quote::qualified(schema, TABLE), quote::literal(slot));
+    let missing = format!("not exists (select from pg_replication_slots where slot_name = {slot})");
+    format!(
+        "delete from {table} where slot = {slot} and {missing}
+and (started is null or system_identifier <> (select system_identifier::text from pg_control_system()));
+insert into {table} (slot, publication, system_identifier, timeline, published)
+select {slot}, {}, system_identifier::text, timeline_id, pg_current_snapshot()
+from pg_control_system(), pg_control_checkpoint() where {missing} on conflict do nothing;",
+        quote::literal(publication)
+    )
 }
 
-/// The statements of [`begin`], as psql would run them.
+/// The slot that was prepared for is made: what is there by now may be older. Or it is not, and nothing was prepared.
+pub fn settle_sql(schema: &str, slot: &str) -> String {
+    let (table, slot) = (quote::qualified(schema, TABLE), quote::literal(slot));
+    format!(
+        "update {table} set confirmed = confirmed_flush_lsn, stopped_clean = true, started = pg_current_snapshot()
+from pg_replication_slots where slot = {slot} and slot_name = slot and started is null and reading is null;
+delete from {table} where slot = {slot} and started is null and reading is null;"
+    )
+}
+
+/// Begins the proof of a slot that was there, anew where there was one: of all that is there by now nothing is proven. Where
+/// there is no such slot, nothing is known of it any more. Nobody may stream from it meanwhile.
 pub fn begin_sql(schema: &str, slot: &str, publication: &str) -> String {
     let (table, slot) = (quote::qualified(schema, TABLE), quote::literal(slot));
     format!(
@@ -382,12 +414,14 @@ impl Hold {
     }
 
     /// The slot begins here, and what it does not have is done without: of all that is there by now nothing is proven any more.
-    pub async fn accept_gap(&self, client: &Client, at: Lsn) -> Result<(), Error> {
+    /// `before`: what is visible in it is older than the slot; none: not known.
+    pub async fn accept_gap(&self, client: &Client, at: Lsn, before: Option<&str>) -> Result<(), Error> {
         let assignments = format!(
-            "confirmed = $3::text::pg_lsn, decoded = {DECODED}, published = null, published_at = null, candidate = null,
-             candidate_lsn = null, candidate_at = null, started = pg_current_snapshot(), started_sent = false"
+            "confirmed = $3::text::pg_lsn, decoded = {DECODED}, published = $4::text::pg_snapshot, published_at = null,
+             candidate = null, candidate_lsn = null, candidate_at = null, started = pg_current_snapshot(),
+             started_sent = false"
         );
-        self.update(client, &assignments, &[&at.to_string()]).await
+        self.update(client, &assignments, &[&at.to_string(), &before]).await
     }
 
     /// The reading that was asked for is given up before its slot was made; there is another one by now. What was there before
@@ -404,8 +438,8 @@ impl Hold {
 
     /// Kafka has acknowledged all of it: what was read is published.
     pub async fn reading_done(&self, client: &Client) -> Result<(), Error> {
-        // Rows that are older than a slot that streams already prove nothing new of the log.
-        let keeps = "reading = 'initial' and published is not null";
+        // Rows that are older than a slot that was there already prove nothing of its log.
+        let keeps = "reading_at = '0/8'";
         let assignments = &format!(
             "published = case when {keeps} then published else reading_visible end,
             published_at = case when {keeps} then published_at else reading_since end,

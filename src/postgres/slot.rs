@@ -231,7 +231,13 @@ pub async fn copy(client: &Client, from: &str, to: &str, role: &str) -> Result<L
     }
 }
 
-/// Makes a persistent slot for pgoutput, with `failover` (17+) one that standbys may copy. The session keeps the slot's advisory lock.
+/// Takes the advisory lock of a slot for the session.
+pub async fn lock(client: &Client, slot: &str) -> Result<(), SlotError> {
+    let locked = client.query_one(&lock_sql(slot), &[]).await.map_err(SlotError::Sql)?;
+    if locked.get(0) { Ok(()) } else { Err(SlotError::InUse(slot.to_owned())) }
+}
+
+/// Makes a persistent slot for pgoutput, with `failover` (17+) one that standbys may copy. Call it with the slot's lock.
 ///
 /// The server first waits for every transaction that is writing, in any database, to end. `waiting` hears every two
 /// seconds what it waits for, from `observer`, a second session of the same role. When `cancelled` completes first, the
@@ -246,9 +252,6 @@ pub async fn create(
     cancelled: impl Future<Output = ()>,
 ) -> Result<Lsn, SlotError> {
     let sql = |error| SlotError::new(error, slot, role);
-    if !client.query_one(&lock_sql(slot), &[]).await.map_err(sql)?.get::<_, bool>(0) {
-        return Err(SlotError::InUse(slot.to_owned()));
-    }
     // Waiting is what we are here for.
     client
         .execute(

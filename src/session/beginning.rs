@@ -120,16 +120,18 @@ pub(super) async fn prepare(
         },
         (Course::Make(kind), _) => kind,
         (Course::Accept, start) => {
-            let start = match start {
-                Some(start) => start,
+            let (start, before) = match start {
+                Some(start) => (start, None),
                 None => {
+                    let before =
+                        progress::visible(&*sql::connect(server).await?).await.map_err(postgres::Error::from)?;
                     let made = replace(config, status, server, *in_the_way, connection, stop).await?;
                     let Some(NewSlot { consistent_point, .. }) = made else { return Ok(None) };
-                    consistent_point
+                    (consistent_point, Some(before))
                 }
             };
             if let Some(proof) = proof {
-                proof.hold().accept_gap(&*sql::connect(server).await?, start).await?;
+                proof.hold().accept_gap(&*sql::connect(server).await?, start, before.as_deref()).await?;
             }
             return Ok(Some(Ready { start, task: None }));
         }

@@ -137,6 +137,13 @@ pub(super) async fn unproven(
             );
             return (Unproven::Unknown(why.clone()), Err(why));
         };
+        if published.is_by_progress() && progress.published.is_none() {
+            let why =
+                "it was lost before anything was proven published, and where it began is not known: walpost did not \
+                       make it"
+                    .to_owned();
+            return (Unproven::Unknown(why.clone()), Err(why));
+        }
         owed.push(published.owed(progress, home, letters));
     }
     let mut sum = 0;

@@ -76,14 +76,27 @@ pub async fn apply(
             .map_err(|source| ApplyError::Step { title: step.title.clone(), source })?;
     }
     let adopted = plan.ours().find(|step| step.action == Action::Adopt);
-    if adopted.is_some() {
-        reserve(client, config).await?;
-    }
     let slot = plan.ours().find(|step| step.action == Action::Slot);
+    if slot.or(adopted).is_some() {
+        slot::lock(client, &config.slot).await?;
+    }
+    if adopted.is_some() {
+        is_free(client, config).await?;
+    }
+    let proves = progress::Access::read(client, home).await?.is_some_and(progress::Access::streams);
+    let prove = |statements: String| async move {
+        match proves {
+            true => client.batch_execute(&statements).await.map_err(ApplyError::Progress),
+            false => Ok(()),
+        }
+    };
     if let Some(step) = slot {
+        prove(progress::prepare_sql(home, &config.slot, &config.publication)).await?;
         let role: String = client.query_one("select current_user::text", &[]).await?.try_get(0)?;
         let waiting = |blockers: &[Blocker]| news(News::Waiting(blockers));
-        slot::create(client, observer, &config.slot, config.failover, &role, waiting, cancelled).await?;
+        let made = slot::create(client, observer, &config.slot, config.failover, &role, waiting, cancelled).await;
+        prove(progress::settle_sql(home, &config.slot)).await?;
+        made?;
         if plan.recorded {
             if let Err(error) = record::write(client, home, &step.makes).await {
                 slot::drop(client, &config.slot, &role).await?;
@@ -92,9 +105,8 @@ pub async fn apply(
         }
         news(News::Done(&step.title));
     }
-    let begins = rewrite.or(slot).or(adopted).is_some();
-    if begins && progress::Access::read(client, home).await?.is_some_and(progress::Access::streams) {
-        progress::begin(client, home, &config.slot, &config.publication).await.map_err(ApplyError::Progress)?;
+    if slot.is_none() && rewrite.or(adopted).is_some() {
+        prove(progress::begin_sql(home, &config.slot, &config.publication)).await?;
     }
     for step in [rewrite, adopted].into_iter().flatten() {
         news(News::Done(&step.title));
@@ -102,13 +114,12 @@ pub async fn apply(
     Ok(())
 }
 
-/// Takes the lock of a slot that is to be adopted, for the session, and sees that nobody streams from it by now.
-async fn reserve(client: &Client, config: &Config) -> Result<(), ApplyError> {
-    let locked: bool = client.query_one(&slot::lock_sql(&config.slot), &[]).await?.try_get(0)?;
+/// Nobody streams from the slot that is to be adopted.
+async fn is_free(client: &Client, config: &Config) -> Result<(), ApplyError> {
     let free = "select from pg_replication_slots where slot_name = $1 and not active";
-    match locked && client.query_opt(free, &[&config.slot]).await?.is_some() {
-        true => Ok(()),
-        false => Err(SlotError::InUse(config.slot.clone()).into()),
+    match client.query_opt(free, &[&config.slot]).await? {
+        Some(_) => Ok(()),
+        None => Err(SlotError::InUse(config.slot.clone()).into()),
     }
 }
 

@@ -74,6 +74,11 @@ pub struct OutboxFacts {
 }
 
 impl Facts {
+    /// What is known of the slot of this server.
+    pub fn own(&self) -> Option<&Progress> {
+        self.known.as_ref().filter(|_| !self.progress_is_foreign)
+    }
+
     pub async fn read(client: &Client, config: &Config) -> Result<Facts, Error> {
         let server = Server::read(client).await?;
         let home = names::home(config);

@@ -16,10 +16,11 @@ use crate::{
     pipeline::outbox::Outbox,
     postgres::{
         dead_letter,
-        progress::{self, IS_PUBLISHED},
+        progress::{self, IS_PUBLISHED, Progress},
         publication::{Publication, Published},
         quote,
         schema::{self, Variant},
+        slot::Slot,
         table::{self, Table},
     },
 };
@@ -122,6 +123,11 @@ pub fn plan(config: &Config, facts: &Facts, wish: Wish) -> Plan {
     let recorded = record(&mut steps, config, facts);
     let mut faults = faults(config, facts, &outboxes, wish.adopt);
     let mut notices = Vec::new();
+    if facts.slot.is_none() && is_begun(facts) {
+        let about = format!("slot {}", quote::ident(&config.slot));
+        let what = "is missing, and has to be made by walpost run, which has something to finish with it";
+        notices.push(Finding::note(about, what, "walpost run"));
+    }
     if wish.adopt {
         faults.extend(adopt::faults(config, facts, &outboxes));
         notices = adopt::notices(config, facts, &outboxes);
@@ -349,7 +355,7 @@ fn grants_enqueue(steps: &[Step], have: &OutboxFacts) -> bool {
 
 fn slot(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
     // A snapshot begins with the slot: then `run` makes it.
-    if facts.slot.is_some() || config.snapshot == Snapshot::Initial {
+    if facts.slot.is_some() || config.snapshot == Snapshot::Initial || is_begun(facts) {
         return;
     }
     let made = Made::global(Kind::Slot, &config.slot);
@@ -367,6 +373,11 @@ fn slot(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
         optional: false,
     };
     steps.push(step);
+}
+
+/// `run` has begun something with the slot, and makes it where it is gone.
+fn is_begun(facts: &Facts) -> bool {
+    facts.own().is_some_and(Progress::is_under_way)
 }
 
 /// What psql would run to make the slot.
@@ -442,8 +453,12 @@ fn faults(config: &Config, facts: &Facts, outboxes: &[(&Outbox, &OutboxFacts)], 
         faults.extend(check::publication(&config.publication, Some(&after), &tables, facts.slot.is_some()));
     }
     faults.extend(check::failover(config.failover, &facts.server, facts.slot.as_ref()));
-    if facts.slot.is_some() {
-        faults.extend(check::slot(&config.slot, facts.slot.as_ref(), &facts.server.database, None));
+    let slot = facts.slot.as_ref();
+    match check::loss(&config.slot, slot, facts.own(), config.on_slot_loss) {
+        // `run` makes it anew, and knows what was lost with it.
+        Some(loss) if slot.is_none_or(Slot::lost) => faults.push(loss),
+        Some(_) | None if slot.is_none() => {}
+        Some(_) | None => faults.extend(check::slot(&config.slot, slot, &facts.server.database, None)),
     }
     faults.retain(|finding| finding.severity == Severity::Error);
     faults

@@ -53,8 +53,11 @@ pub fn script(config: &Config, wish: Wish) -> String {
         )
     } else {
         format!(
-            "-- The slot comes last: it sees only what exists before it. This waits for every transaction that is writing.\n{}\n",
-            plan::slot_statement(&config.slot, config.failover)
+            "-- The slot comes last: it sees only what exists before it. This waits for every transaction that is writing.\n\
+             {}\n{}\n{}\n",
+            progress::prepare_sql(home, &config.slot, &config.publication),
+            plan::slot_statement(&config.slot, config.failover),
+            progress::settle_sql(home, &config.slot)
         )
     });
     parts.join("\n")

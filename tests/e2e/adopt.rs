@@ -134,6 +134,27 @@ fn the_stream_goes_on_where_the_other_program_stopped() {
     }
 }
 
+/// What the other program had sent is not known, so neither is what to send.
+#[test]
+fn a_slot_that_is_lost_before_anything_is_proven_asks_for_a_person() {
+    let database = Postgres::shared(MAIN).database();
+    debezium(&database, "FOR ALL TABLES");
+    let session = database.session();
+    session.run("ALTER TABLE public.outboxevent ADD COLUMN txid xid8 NOT NULL DEFAULT pg_current_xact_id()");
+    insert(&database, 1);
+    assert_eq!(adopt(&database, &["--yes"]).code, 0);
+    insert(&database, 2);
+    session.run(&format!("SELECT pg_drop_replication_slot('{}')", database.name));
+    let url = database.url();
+    let brokers = Kafka::shared().brokers();
+    let run = ["run", "--database-url", &url, "--brokers", &brokers, "--slot", &database.name, "--http-listen", "off"];
+    let refused = walpost(&[&run[..], &PUBLICATION[..], &TABLE[..]].concat());
+    assert_eq!(refused.code, 1, "{refused:?}");
+    for part in ["cannot tell which rows to send: it was lost before anything was proven", "walpost run --accept-gap"] {
+        assert!(refused.stderr.contains(part), "{part} is not in {refused:?}");
+    }
+}
+
 #[test]
 fn what_cannot_be_taken_over_is_refused_with_its_remedy() {
     let database = Postgres::shared(MAIN).database();

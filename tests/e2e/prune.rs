@@ -154,6 +154,7 @@ fn what_cannot_be_known_or_is_not_allowed_is_refused_with_the_remedy() {
         assert_eq!(ids_left(&database).len(), 1);
     };
     let refused = |arguments: &[&str], words: &[&str]| refused_to("postgres", arguments, words);
+    session.run("DELETE FROM walpost.progress");
     refused(&[], &["walpost.progress has no row of slot", outbox.slot(), "walpost run"]);
     prove(&database, &database.name);
     session.run("UPDATE walpost.progress SET system_identifier = '1'");

@@ -11,7 +11,7 @@ use crate::support::{
     process::Signal,
     records::Isolation,
     session::Session,
-    walpost::Walpost,
+    walpost::{Walpost, walpost},
 };
 
 const WITHIN: Duration = Duration::from_secs(60);
@@ -261,6 +261,47 @@ fn a_slot_that_is_gone_at_the_start_costs_no_event_and_repeats_none_that_is_prov
     let recovered: Vec<_> = all.iter().filter(|record| record.header("recovered") == Some("true")).collect();
     assert_eq!(recovered.len(), 1_200);
     assert!(recovered.iter().all(|record| record.header("position").is_none()));
+}
+
+/// Before any process has used it. Set-up itself leaves the loss to the process that can make up for it.
+#[test]
+fn a_slot_that_is_lost_right_after_it_was_set_up_costs_no_event() {
+    for by_script in [false, true] {
+        let server = Postgres::start(MAIN, &[]);
+        let database = server.database();
+        database.sql(include_str!("../../sql/outbox.sql"));
+        let session = database.session();
+        session
+            .run("INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type) VALUES ('bulk', 'old', 'e')");
+        let few = Bulk { transactions: 10, rows: 10, aggregates: 7, padding: 0 };
+        let outbox = Outbox::set_up(&database);
+        let mut writer = outbox.writer();
+        if by_script {
+            session.run(&format!("SELECT pg_drop_replication_slot('{}'); DELETE FROM walpost.progress", outbox.slot()));
+            let script = walpost(&["setup", "--print", "--slot", outbox.slot()]).stdout;
+            let (objects, slot) = script.split_once("-- The slot comes last").expect("it says so");
+            session.run(objects);
+            let (_, slot) = slot.split_once('\n').expect("the comment ends");
+            // Each by itself, as psql does. Whatever the slot may have is written down before it is made.
+            for statement in slot.split_inclusive(";\n") {
+                session.run(statement);
+                if statement.contains("pg_create_logical") {
+                    writer.bulk(few);
+                }
+            }
+        }
+        writer.bulk(few);
+        session.run(&format!("SELECT pg_drop_replication_slot('{}')", outbox.slot()));
+        writer.bulk(few);
+        let again = walpost(&["setup", "--database-url", &database.url(), "--slot", outbox.slot()]);
+        assert!(again.code == 1 && again.stdout.contains("mend it first: walpost run, which makes"), "{again:?}");
+        let kafka = Kafka::shared();
+        kafka.create_topic(&outbox.topic("bulk"), 3, &[]);
+        let walpost = Walpost::start(&outbox.configuration(kafka, SOON));
+        outbox.recovered(kafka, "bulk", WITHIN).assert_exactly_once();
+        eventually(WITHIN, "it streams", || outbox.walsender());
+        assert_eq!(walpost.terminate(WITHIN), 0);
+    }
 }
 
 #[test]

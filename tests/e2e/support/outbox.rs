@@ -55,10 +55,15 @@ impl<'a> Outbox<'a> {
         Outbox { database, committed: Mutex::new(Vec::new()), writers: AtomicU32::new(0) }
     }
 
-    /// As [`Outbox::create`], with the table in which walpost proves what is published.
+    /// As [`Outbox::create`], with the table in which walpost proves what is published. No row is older than the slot.
     pub fn proven(database: &'a Database<'a>) -> Outbox<'a> {
         let outbox = Outbox::create(database);
         database.sql(include_str!("../../../sql/progress.sql"));
+        database.sql(&format!(
+            "INSERT INTO walpost.progress (slot, system_identifier, timeline, published)
+             SELECT '{}', system_identifier, 1, pg_current_snapshot() FROM pg_control_system()",
+            outbox.slot()
+        ));
         outbox
     }
 

@@ -10,7 +10,7 @@ pub fn prove(database: &Database<'_>, slot: &str) {
     database.sql(&format!(
         "INSERT INTO walpost.progress (slot, system_identifier, timeline, started, published)
          SELECT '{slot}', system_identifier, 1, '1:1:', pg_current_snapshot() FROM pg_control_system()
-         ON CONFLICT (slot) DO UPDATE SET published = excluded.published"
+         ON CONFLICT (slot) DO UPDATE SET published = excluded.published, started = coalesce(progress.started, excluded.started)"
     ));
 }
 
