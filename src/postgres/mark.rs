@@ -66,6 +66,7 @@ pub struct Marker {
     /// As SQL writes it.
     table: String,
     id: String,
+    /// By its name in the catalog: `character` would cut an id down to one character.
     id_type: String,
     how: How,
 }
@@ -138,7 +139,9 @@ impl Marker {
                         and case when cardinality($2::text[]) = 0 then has_table_privilege($1::oid, 'DELETE')
                             else (select bool_and(has_column_privilege(attrelid, attnum, 'UPDATE')) from pg_attribute
                                   where attrelid = $1::oid and attname = any ($2)) end,
-                        (select format_type(atttypid, null) from pg_attribute where attrelid = $1::oid and attname = $3)",
+                        (select format('%I.%I', n.nspname, t.typname)
+                         from pg_attribute join pg_type t on t.oid = atttypid join pg_namespace n on n.oid = typnamespace
+                         where attrelid = $1::oid and attname = $3)",
                 &[&table.oid, &columns, &outbox.columns.id],
             )
             .await?;
@@ -191,7 +194,7 @@ impl Marker {
             return Ok(());
         }
         let once = columns.status.as_ref().map_or(String::new(), |column| {
-            format!(" and coalesce(o.{column}, '') not in ('DEAD_LETTER', 'PUBLISHED')")
+            format!(" and coalesce(o.{column}::text, '') not in ('DEAD_LETTER', 'PUBLISHED')")
         });
         let statement = format!(
             "update {table} o set {}

@@ -133,6 +133,41 @@ fn a_status_says_what_became_of_an_event_and_changes_when_it_is_replayed() {
 }
 
 #[test]
+fn a_status_may_be_of_an_enumerated_type() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = status(&database);
+    database.sql(
+        "CREATE TYPE state AS ENUM ('PENDING', 'PUBLISHED', 'DEAD_LETTER');
+         ALTER TABLE events ALTER status DROP DEFAULT, ALTER status TYPE state USING status::state;
+         INSERT INTO events (event_type, payload_json, status)
+         SELECT 'e', repeat('x', bytes), 'PENDING' FROM (VALUES (200000), (1)) AS n (bytes)",
+    );
+    let more = "table = 'events'\npreset = 'status'\nafter_publish = 'mark'\nkafka.'message.max.bytes' = 100000\n"
+        .to_owned()
+        + &format!("route.topic = '{}'\n", outbox.topic("orders"));
+    streamed(&outbox, &more, &[]);
+    let states = database.session().rows("SELECT status FROM events ORDER BY length(payload_json)").concat();
+    assert_eq!(states, ["PUBLISHED", "DEAD_LETTER"].map(|state| Some(state.to_owned())));
+}
+
+#[test]
+fn ids_of_a_fixed_length_are_told_apart() {
+    for action in ["mark", "delete"] {
+        let database = Postgres::shared(MAIN).database();
+        let outbox = destination(&database);
+        database.sql("ALTER TABLE messages ALTER id DROP IDENTITY; ALTER TABLE messages ALTER id TYPE char(4)");
+        let insert = |topic: &str, first: u32, last: u32| {
+            database.sql(&format!(
+                "INSERT INTO messages (id, aggregate_id, destination) SELECT n, 'k', '{topic}' FROM generate_series({first}, {last}) n"
+            ));
+        };
+        insert(&outbox.topic("m"), 10, 12);
+        let records = streamed(&outbox, &DESTINATION.replace("mark", action), &[&outbox.topic("m")]);
+        assert_eq!((records.len(), count(&outbox, "published_at IS NULL")), (3, 0), "{action}");
+    }
+}
+
+#[test]
 fn no_published_row_stays_unmarked_after_kills_at_least_once_and_exactly_once() {
     for exactly_once in [false, true] {
         let database = Postgres::shared(MAIN).database();

@@ -34,8 +34,8 @@ pub enum Unreadable {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     pub column: String,
-    /// As SQL writes it.
-    type_name: String,
+    /// By its type's name in the catalog: `character` would cut a value down to one character.
+    cast: String,
     not_null: bool,
 }
 
@@ -64,6 +64,7 @@ struct Column {
     type_name: String,
     not_null: bool,
     generated: bool,
+    cast: String,
 }
 
 impl Plan {
@@ -224,7 +225,7 @@ impl Plan {
 
 impl Key {
     fn of(column: &Column) -> Key {
-        Key { column: column.name.clone(), type_name: column.type_name.clone(), not_null: column.not_null }
+        Key { column: column.name.clone(), cast: column.cast.clone(), not_null: column.not_null }
     }
 }
 
@@ -235,7 +236,7 @@ fn own(column: &str) -> String {
 /// The rows behind a key; NULL comes last, as in ORDER BY.
 fn behind(order: &[Key], key: &[Option<String>]) -> String {
     let pairs: Vec<_> = order.iter().zip(key).collect();
-    let value = |key: &Key, text: &str| format!("{}::{}", quote::literal(text), key.type_name);
+    let value = |key: &Key, text: &str| format!("{}::{}", quote::literal(text), key.cast);
     if pairs.iter().all(|(key, value)| key.not_null && value.is_some()) {
         // One comparison, which an index can answer.
         let columns: Vec<_> = pairs.iter().map(|(key, _)| own(&key.column)).collect();
@@ -275,8 +276,10 @@ fn order(outbox: &Outbox, all: &[Column]) -> Result<Vec<String>, Unreadable> {
 async fn columns(client: &Client, oid: u32) -> Result<Vec<Column>, Error> {
     let rows = client
         .query(
-            "select attname::text, atttypid, format_type(atttypid, null), attnotnull, attgenerated <> ''
-             from pg_attribute where attrelid = $1 and attnum > 0 and not attisdropped order by attnum",
+            "select attname::text, atttypid, format_type(atttypid, null), attnotnull, attgenerated <> '',
+                    format('%I.%I', n.nspname, t.typname)
+             from pg_attribute join pg_type t on t.oid = atttypid join pg_namespace n on n.oid = typnamespace
+             where attrelid = $1 and attnum > 0 and not attisdropped order by attnum",
             &[&oid],
         )
         .await?;
@@ -287,6 +290,7 @@ async fn columns(client: &Client, oid: u32) -> Result<Vec<Column>, Error> {
             type_name: row.try_get(2)?,
             not_null: row.try_get(3)?,
             generated: row.try_get(4)?,
+            cast: row.try_get(5)?,
         })
     };
     rows.iter().map(column).collect()
@@ -316,11 +320,8 @@ mod tests {
     use super::*;
 
     fn plan(not_null: bool) -> Plan {
-        let key = |column: &str, type_name: &str, not_null| Key {
-            column: column.to_owned(),
-            type_name: type_name.to_owned(),
-            not_null,
-        };
+        let key =
+            |column: &str, cast: &str, not_null| Key { column: column.to_owned(), cast: cast.to_owned(), not_null };
         Plan {
             table: TableName { schema: "app".to_owned(), table: "Outbox".to_owned() },
             oid: 7,
