@@ -71,7 +71,7 @@ impl Claimed {
         let mut conditions = vec![published.of_slot(home, has_letters, slot, &system)];
         let id = format!("format('%s', o.{})", ident(&outbox.columns.id));
         if has_letters {
-            conditions.push(format!("not exists ({})", dead_letter::of_row(home, &outbox.columns.id)));
+            conditions.push(format!("not exists ({})", dead_letter::of_row(home, name, &outbox.columns.id)));
         }
         let found = Publication::read(client, client.major(), publication).await?;
         let filter = found.as_ref().and_then(|found| found.published(&name.schema, &name.table));

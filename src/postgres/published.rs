@@ -9,7 +9,7 @@ use super::{
     progress::{self, Progress},
     quote::{ident, literal, qualified},
 };
-use crate::pipeline::outbox::{AfterPublish, Outbox};
+use crate::pipeline::outbox::{AfterPublish, Outbox, TableName};
 
 /// How an outbox tells published rows from others. Names as the catalog holds them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,9 +17,16 @@ pub enum Published {
     /// By this column, an `xid8`.
     Txid(String),
     /// By these columns, as far as the table has them.
-    Mark { id: String, published_at: Option<String>, status: Option<String> },
+    Mark { event: Event, published_at: Option<String>, status: Option<String> },
     /// It has none, but for those with a dead letter.
-    Deleted { id: String },
+    Deleted { event: Event },
+}
+
+/// What a dead letter is found by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    table: TableName,
+    id: String,
 }
 
 impl Published {
@@ -27,17 +34,18 @@ impl Published {
     pub fn of<'a>(outbox: &Outbox, columns: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Option<Published> {
         let type_of = |name: &str| columns.clone().find_map(|(known, of)| (known == name).then_some(of));
         let existing = |name: &String| type_of(name).map(|_| name.clone());
-        let (id, txid) = (outbox.columns.id.clone(), &outbox.columns.txid.name);
+        let txid = &outbox.columns.txid.name;
         if type_of(txid) == Some("xid8") {
             return Some(Published::Txid(txid.clone()));
         }
+        let event = Event { table: outbox.name.clone(), id: outbox.columns.id.clone() };
         match &outbox.after_publish {
             AfterPublish::Keep => None,
-            AfterPublish::Delete => Some(Published::Deleted { id }),
+            AfterPublish::Delete => Some(Published::Deleted { event }),
             AfterPublish::Mark(marks) => {
                 let (published_at, status) = (existing(&marks.published_at.name), existing(&marks.status.name));
                 let any = published_at.is_some() || status.is_some();
-                any.then_some(Published::Mark { id, published_at, status })
+                any.then_some(Published::Mark { event, published_at, status })
             }
         }
     }
@@ -45,20 +53,20 @@ impl Published {
     /// An SQL condition on row `o` of the outbox; never NULL. `p` stands for the slot's row of progress, `home` is the schema of
     /// what is walpost's own; `has_letters`: the table of dead letters is there.
     pub fn condition(&self, home: &str, has_letters: bool) -> String {
-        let (id, mut any) = match self {
+        let (Event { table, id }, mut any) = match self {
             Published::Txid(column) => return format!("{}.is_published(o.{}, p)", ident(home), ident(column)),
-            Published::Deleted { id } => (id, Vec::new()),
-            Published::Mark { id, published_at, status } => {
+            Published::Deleted { event } => (event, Vec::new()),
+            Published::Mark { event, published_at, status } => {
                 let mut any = Vec::new();
                 any.extend(published_at.iter().map(|column| format!("o.{} is not null", ident(column))));
                 any.extend(status.iter().map(|column| {
                     format!("coalesce(o.{}::text in ('PUBLISHED', 'DEAD_LETTER'), false)", ident(column))
                 }));
-                (id, any)
+                (event, any)
             }
         };
         if has_letters {
-            any.push(format!("exists ({})", dead_letter::of_row(home, id)));
+            any.push(format!("exists ({})", dead_letter::of_row(home, table, id)));
         }
         if any.is_empty() { "false".to_owned() } else { format!("({})", any.join(" or ")) }
     }

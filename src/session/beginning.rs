@@ -18,7 +18,7 @@ use super::{
 use crate::{
     chain::Chain,
     config::{Config, Snapshot},
-    pipeline::{Lsn, Place},
+    pipeline::{Lsn, Place, outbox::Outbox},
     postgres::{
         self,
         conninfo::ConnInfo,
@@ -239,7 +239,7 @@ impl Maker<'_> {
                 let published = plan.published()?;
                 conditions.extend(self.known.map(|known| published.owed(known, home, dead_letters)));
                 if dead_letters {
-                    conditions.push(self.is_no_dead_letter(&outbox.columns.id));
+                    conditions.push(self.is_no_dead_letter(outbox));
                 }
             }
             let condition = (!conditions.is_empty()).then(|| conditions.join(" and "));
@@ -249,13 +249,12 @@ impl Maker<'_> {
     }
 
     /// A dead letter is durable where it is, and not lost.
-    fn is_no_dead_letter(&self, id: &str) -> String {
+    fn is_no_dead_letter(&self, outbox: &Outbox) -> String {
         format!(
-            "not exists (select from {} d where d.system_identifier = {} and d.slot = {} and d.event_id = o.{}::text)",
-            quote::qualified(names::home(self.config), dead_letter::TABLE),
+            "not exists ({} and d.system_identifier = {} and d.slot = {})",
+            dead_letter::of_row(names::home(self.config), &outbox.name, &outbox.columns.id),
             quote::literal(self.system_identifier),
             quote::literal(&self.config.slot),
-            quote::ident(id)
         )
     }
 

@@ -51,6 +51,9 @@ fn count(outbox: &Outbox<'_>, condition: &str) -> u64 {
 const DESTINATION: &str =
     "table = 'messages'\npreset = 'destination'\nafter_publish = 'mark'\nroute.topic = '${destination}'\n";
 
+/// The same for one of several outboxes.
+const OUTBOX: &str = "preset = 'destination'\nafter_publish = 'mark'\nroute.topic = '${destination}'\n";
+
 fn ids(records: &[Record]) -> Vec<&str> {
     records.iter().filter_map(|record| record.header("id")).collect()
 }
@@ -165,6 +168,30 @@ fn ids_of_a_fixed_length_are_told_apart() {
         let records = streamed(&outbox, &DESTINATION.replace("mark", action), &[&outbox.topic("m")]);
         assert_eq!((records.len(), count(&outbox, "published_at IS NULL")), (3, 0), "{action}");
     }
+}
+
+#[test]
+fn a_dead_letter_of_one_table_says_nothing_of_another_with_the_same_ids() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = destination(&database);
+    database.sql(include_str!("../../sql/progress.sql"));
+    database.sql("CREATE TABLE others (LIKE messages INCLUDING ALL); ALTER PUBLICATION walpost ADD TABLE others");
+    let more = ["messages", "others"].map(|table| format!("[[outbox]]\ntable = '{table}'\n{OUTBOX}")).concat();
+    database.sql(
+        "INSERT INTO messages (id, aggregate_id, destination) OVERRIDING SYSTEM VALUE VALUES (7, 'k', 'no topic!')",
+    );
+    streamed(&outbox, &more, &[]);
+    letters::command(&outbox, &["discard", "--all", "--yes"]);
+    database.sql(&format!(
+        "SELECT pg_drop_replication_slot('{}');
+         INSERT INTO others (id, aggregate_id, destination) OVERRIDING SYSTEM VALUE VALUES (7, 'k', '{}')",
+        outbox.slot(),
+        outbox.topic("m")
+    ));
+    let arguments = ["--table", "others", "--preset", "destination", "--after-publish", "mark", "--retention", "0s"];
+    let report = pruned(&database, &arguments);
+    assert_eq!((&report["deleted"], &report["kept"]["unproven"]), (&0.into(), &1.into()));
+    assert_eq!(ids(&streamed(&outbox, &more, &[&outbox.topic("m")])), ["7"], "it is recovered");
 }
 
 #[test]

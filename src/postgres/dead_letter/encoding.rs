@@ -6,8 +6,8 @@ use tokio_postgres::Client;
 
 use super::TABLE;
 use crate::{
-    pipeline::resume::id_beginning,
-    postgres::quote::{ident, qualified},
+    pipeline::{outbox::TableName, resume::id_beginning},
+    postgres::quote::{ident, literal, qualified},
 };
 
 /// The condition of a letter that waits for somebody.
@@ -50,7 +50,7 @@ impl Encoding {
 
     /// A condition: row `o` of an outbox has an open letter. `id` is the column with the ids of its events.
     ///
-    /// An id that may have been cut or escaped is compared with none: any such letter counts.
+    /// An id that may have been cut or escaped is compared with none: any such letter counts. So does another outbox's.
     pub fn has_open(self, home: &str, id: &str) -> String {
         let odd = |text: &str| match self.unicode {
             true => format!("octet_length({text}) > 990"),
@@ -58,7 +58,7 @@ impl Encoding {
         };
         format!(
             "(exists ({} and d.{OPEN}) or {} and exists (select from {} d where d.{OPEN} and {}))",
-            of_row(home, id),
+            of_event(home, id),
             odd(&printed(id)),
             qualified(home, TABLE),
             odd("d.event_id")
@@ -66,9 +66,13 @@ impl Encoding {
     }
 }
 
-/// A subquery: the letters `d` of row `o` of an outbox, in whatever state. `id` is the column with the ids of its events.
-/// An id that was cut or escaped is not found.
-pub fn of_row(home: &str, id: &str) -> String {
+/// A subquery: the letters `d` of row `o` of an outbox, in whatever state. `id` is the column with the ids of its events,
+/// which another outbox may have too. An id or a table's name that was cut or escaped is not found.
+pub fn of_row(home: &str, table: &TableName, id: &str) -> String {
+    format!("{} and d.source_table = {}", of_event(home, id), literal(&table.to_string()))
+}
+
+fn of_event(home: &str, id: &str) -> String {
     format!("select from {} d where d.event_id = {}", qualified(home, TABLE), printed(id))
 }
 
