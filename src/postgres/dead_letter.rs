@@ -48,7 +48,8 @@ use encoding::OPEN;
 pub use encoding::{Encoding, of_row};
 pub use store::{Known, KnownLetter, Store};
 
-use crate::pipeline::Position;
+use super::quote::qualified;
+use crate::pipeline::{Lsn, Position};
 
 /// Name of the table, in walpost's home schema.
 pub const TABLE: &str = "dead_letter";
@@ -299,6 +300,24 @@ impl Access {
             used: row.try_get(3)?,
         }))
     }
+}
+
+/// The first ordinal behind all letters of a slot that stand at this commit. Names as the catalog holds them.
+pub async fn next_ordinal(
+    client: &Client,
+    schema: &str,
+    system_identifier: &str,
+    slot: &str,
+    commit_lsn: Lsn,
+) -> Result<u32, super::Error> {
+    let statement = format!(
+        "select max(position) from {} where system_identifier = $1 and slot = $2 and position between $3 and $4",
+        qualified(schema, TABLE)
+    );
+    let [first, last] = [0, u32::MAX].map(|ordinal| Position { commit_lsn, ordinal }.to_string());
+    let row = client.query_one(&statement, &[&system_identifier, &slot, &first, &last]).await?;
+    let last: Option<Position> = row.try_get::<_, Option<&str>>(0)?.and_then(|position| position.parse().ok());
+    Ok(last.map_or(0, |last| last.ordinal.saturating_add(1)))
 }
 
 /// Columns of a whole row, for [`Stored::read`].

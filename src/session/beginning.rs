@@ -200,7 +200,12 @@ impl Maker<'_> {
         }
         let sources = self.sources(&client, reading.kind, plans, Some(visible)).await?;
         let from = reading.key.as_deref().and_then(Place::parse);
-        Ok(Some(Task { resumes: true, from, ..self.task(reading.kind, at, sources, client) }))
+        let first = match reading.kind {
+            ReadingKind::Initial => 0,
+            // Rows that became dead letters meanwhile are not read again: what is parked behind them stands behind them.
+            ReadingKind::Recovery => self.behind_letters(&client, at).await?,
+        };
+        Ok(Some(Task { resumes: true, from, first, ..self.task(reading.kind, at, sources, client) }))
     }
 
     async fn plans(&self, client: &Sql) -> Result<Vec<Plan>, Unreadable> {
@@ -258,9 +263,19 @@ impl Maker<'_> {
         )
     }
 
+    /// The first ordinal behind the dead letters that this reading has left.
+    async fn behind_letters(&self, client: &Sql, at: Lsn) -> Result<u32, postgres::Error> {
+        let home = names::home(self.config);
+        if !dead_letter::Access::read(client, home).await?.is_some_and(|letters| letters.select) {
+            return Ok(0);
+        }
+        let Maker { config: Config { slot, .. }, system_identifier, .. } = self;
+        dead_letter::next_ordinal(client, home, system_identifier, slot, at.of_older_rows()).await
+    }
+
     fn task(&self, kind: ReadingKind, at: Lsn, sources: Vec<Source>, client: Sql) -> Task {
         let (hold, server) = (self.hold.clone(), self.server.clone());
-        Task { kind, hold, server, at, sources, client, resumes: false, from: None }
+        Task { kind, hold, server, at, sources, client, resumes: false, from: None, first: 0 }
     }
 }
 

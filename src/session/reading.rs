@@ -50,6 +50,8 @@ pub(super) struct Task {
     pub(super) resumes: bool,
     /// The row behind which it begins, as far as the database knows.
     pub(super) from: Option<Place>,
+    /// Lowest ordinal of its first row.
+    pub(super) first: u32,
 }
 
 /// What is read of an outbox.
@@ -120,7 +122,7 @@ struct Pace {
 impl Reading {
     /// It waits to [begin](Reading::begin).
     pub(super) fn new(task: Task) -> Reading {
-        let Task { kind, hold, server, at, sources, client, resumes: _, from: _ } = task;
+        let Task { kind, hold, server, at, sources, client, resumes: _, from: _, first } = task;
         let now = Instant::now();
         let total = sources.iter().map(|source| source.plan.rows_estimated()).sum();
         Reading {
@@ -136,7 +138,7 @@ impl Reading {
             note: Job::default(),
             next_note: now + NOTE_INTERVAL,
             sent: VecDeque::new(),
-            ordinal: 0,
+            ordinal: first,
             pace: Pace { begun: now, before: 0, rows: 0, total },
         }
     }
@@ -152,8 +154,9 @@ impl Reading {
             while self.sources.front().is_some_and(|source| source.table != from.table) {
                 self.sources.pop_front();
             }
-            self.ordinal = from.ordinal.saturating_add(1);
-            self.pace.before = u64::from(self.ordinal);
+            let next = from.ordinal.saturating_add(1);
+            self.ordinal = self.ordinal.max(next);
+            self.pace.before = u64::from(next);
             self.noted = Some(from.ordinal);
             let row = from.row.clone();
             self.reached = Some(from);

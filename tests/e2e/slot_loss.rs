@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 use crate::support::{
     eventually,
     kafka::Kafka,
+    letters::with_letters,
     long,
     outbox::{Bulk, Outbox},
     postgres::{MAIN, Postgres, VERSIONS},
     process::Signal,
     records::Isolation,
     session::Session,
+    streamed::{quick, streamed},
     walpost::{Walpost, walpost},
 };
 
@@ -215,6 +217,38 @@ fn a_lost_slot_is_made_anew_and_what_is_not_proven_is_sent_from_the_table() {
         outbox.drained(WITHIN);
         assert_eq!(walpost.terminate(WITHIN), 0, "{version}");
     }
+}
+
+#[test]
+fn what_is_parked_while_rows_are_recovered_stays_in_order_whatever_ends_that() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = with_letters(&database);
+    let session = database.session();
+    session.run(include_str!("../../sql/progress.sql"));
+    let insert = |destination: &str, last: u32| {
+        session.run(&format!(
+            "INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type, destination, payload)
+             SELECT 't', 'k', 'e', {destination}, to_jsonb(n) FROM generate_series(1, {last}) n"
+        ));
+    };
+    insert("'no topic!'", 1);
+    streamed(&outbox, "", &[]);
+    session.run(&format!("SELECT pg_drop_replication_slot('{}')", outbox.slot()));
+    insert("NULL", 3000);
+    let letters = || session.get::<u32>("SELECT count(*) FROM walpost.dead_letter");
+    let start = || Walpost::start(&quick(&outbox, "in_flight_records = 100\n"));
+    for rows in [700, 1400] {
+        let walpost = start();
+        eventually(WITHIN, "rows are parked", || (letters() > rows).then_some(()));
+        walpost.kill();
+    }
+    let walpost = start();
+    eventually(WITHIN, "all are parked", || (letters() == 3001).then_some(()));
+    assert_eq!(walpost.terminate(WITHIN), 0);
+    let parked =
+        session.rows("SELECT convert_from(payload, 'UTF8') FROM walpost.dead_letter ORDER BY position").concat();
+    let parked: Vec<u32> = parked[1..].iter().flatten().map(|payload| payload.parse().expect("a number")).collect();
+    assert_eq!(parked, (1..=3000).collect::<Vec<_>>());
 }
 
 #[test]
