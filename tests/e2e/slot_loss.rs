@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use crate::support::{
     eventually,
     kafka::Kafka,
-    letters::with_letters,
     long,
     outbox::{Bulk, Outbox},
     postgres::{MAIN, Postgres, VERSIONS},
@@ -222,9 +221,9 @@ fn a_lost_slot_is_made_anew_and_what_is_not_proven_is_sent_from_the_table() {
 #[test]
 fn what_is_parked_while_rows_are_recovered_stays_in_order_whatever_ends_that() {
     let database = Postgres::shared(MAIN).database();
-    let outbox = with_letters(&database);
+    let outbox = Outbox::proven(&database);
     let session = database.session();
-    session.run(include_str!("../../sql/progress.sql"));
+    session.run(include_str!("../../sql/dead_letter.sql"));
     let insert = |destination: &str, last: u32| {
         session.run(&format!(
             "INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type, destination, payload)
