@@ -106,7 +106,7 @@ pub(super) async fn take(
         let loss = Loss { slot: config.slot.clone(), what, from, to, unproven };
         status.enter(State::SlotLost, Some(loss.to_string()));
         status.now().slot_losses += 1;
-        if progress.is_some_and(|progress| progress.reading.is_some()) {
+        if progress.is_some_and(reads_before_stream) {
             // Nothing of its stream was sent. The reading begins anew, with another slot.
             loss::begin_anew(learnt, loss)?;
             taken.in_the_way |= taken.slot.take().is_some();
@@ -124,6 +124,12 @@ pub(super) async fn take(
         taken.known = progress;
     }
     Ok(taken)
+}
+
+/// A reading is under way that comes before all of the slot's stream. Older rows can be asked for later too.
+fn reads_before_stream(progress: &Progress) -> bool {
+    let reading = progress.reading.as_ref();
+    reading.is_some_and(|reading| reading.at.is_none_or(|at| progress.confirmed <= Some(at)))
 }
 
 /// What happened to the slot, and the gap: from the last position that is known to be confirmed.

@@ -251,6 +251,28 @@ fn what_is_parked_while_rows_are_recovered_stays_in_order_whatever_ends_that() {
 }
 
 #[test]
+fn a_slot_that_streamed_is_lost_while_older_rows_are_read_too() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::proven(&database);
+    outbox.writer().one("order", "o");
+    streamed(&outbox, "", &[]);
+    // As walpost snapshot leaves it that is killed.
+    database.sql(&format!(
+        "UPDATE walpost.progress SET started = published, reading = 'initial', reading_since = now(),
+           reading_visible = published, reading_at = '0/8';
+         SELECT pg_drop_replication_slot('{}')",
+        outbox.slot()
+    ));
+    let walpost = Walpost::start(&quick(&outbox, "on_slot_loss = 'halt'\n"));
+    assert_eq!(walpost.wait_exit(WITHIN), 1);
+    let gone = format!("replication slot {} is lost: it was there, and is gone", outbox.slot());
+    assert!(walpost.log().contains(&gone), "{}", walpost.log());
+    outbox.writer().one("order", "o");
+    let records = streamed(&outbox, "", &[&outbox.topic("order")]);
+    assert_eq!(records.last().and_then(|record| record.header("recovered")), Some("true"));
+}
+
+#[test]
 fn a_slot_that_is_gone_at_the_start_costs_no_event_and_repeats_none_that_is_proven() {
     let database = Postgres::shared(MAIN).database();
     let outbox = Outbox::create(&database);
