@@ -416,8 +416,11 @@ impl Layout {
         // Kafka has no time before 1970, and librdkafka takes 0 for now.
         let kafka_time = time.map(|time| time.unix_ms()).filter(|ms| *ms > 0);
         let (timestamp_ms, timestamp_replaced) = match self.timestamp {
-            // Nobody knows the time of its commit any more.
-            Timestamp::Commit if origin.is_table() => (kafka_time.unwrap_or(commit_time.unix_ms()), false),
+            // Nobody knows the time of its commit any more, which was no later than this. Kafka refuses times that lie ahead.
+            Timestamp::Commit if origin.is_table() => {
+                let read_at = commit_time.unix_ms();
+                (kafka_time.map_or(read_at, |ms| ms.min(read_at)), false)
+            }
             Timestamp::Commit => (commit_time.unix_ms(), false),
             Timestamp::Column => (kafka_time.unwrap_or(commit_time.unix_ms()), kafka_time.is_none()),
         };

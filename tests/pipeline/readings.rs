@@ -8,7 +8,8 @@ use crate::{
 };
 
 const POINT: Lsn = Lsn(0x16_0000_0200);
-const READ_AT: PgTime = PgTime(5_000_000);
+/// 2026-02-01 00:00:00 UTC, in microseconds since 2000.
+const READ_AT: PgTime = PgTime(823_219_200_000_000);
 
 fn pipeline() -> Pipeline {
     let outboxes = vec![outbox::walpost("walpost", "outbox")];
@@ -63,13 +64,16 @@ fn the_origin_decides_about_position_and_mark_and_nothing_else() {
     }
 }
 
+/// Kafka refuses records of a time that is to come, which the stream would have stamped with their commit.
 #[test]
-fn a_row_that_does_not_tell_when_it_happened_has_the_time_of_reading() {
-    let mut pipeline = pipeline();
-    pipeline.begin_reading(reading(Origin::Snapshot));
-    pipeline.read(&encode::relation(1, "walpost", "outbox", &COLUMNS)).unwrap();
-    let insert = row("e1", encode::Cell::Null);
-    assert_eq!(take(pipeline.read(&insert).unwrap()).2, READ_AT.unix_ms());
+fn a_row_that_does_not_tell_when_it_happened_or_is_ahead_of_time_has_the_time_of_reading() {
+    for occurred_at in [encode::Cell::Null, text("2026-02-03 08:00:00+00"), text("infinity")] {
+        let mut pipeline = pipeline();
+        pipeline.begin_reading(reading(Origin::Snapshot));
+        pipeline.read(&encode::relation(1, "walpost", "outbox", &COLUMNS)).unwrap();
+        let insert = row("e1", occurred_at);
+        assert_eq!(take(pipeline.read(&insert).unwrap()).2, READ_AT.unix_ms());
+    }
 }
 
 #[test]
