@@ -41,8 +41,12 @@ pub fn bookmarks(bookmarks: &[Bookmark], slot: Option<&Slot>, rota: Option<Rota>
     let kept = bookmarks.iter().filter_map(|bookmark| bookmark.slot.retained_bytes).max();
     let age = bookmarks.iter().filter_map(|bookmark| bookmark.slot.catalog_age).max();
     if let (Some(kept), Some(age)) = (kept, age) {
-        let about = format!("{} bookmark{}", bookmarks.len(), if bookmarks.len() == 1 { "" } else { "s" });
-        let what = format!("the server keeps {} of log and the catalog's dead rows of {age} transactions", size(kept));
+        let about = "bookmarks";
+        let what = format!(
+            "({}) make the server keep {} of log and the catalog's dead rows of {age} transactions",
+            bookmarks.len(),
+            size(kept)
+        );
         let remedy = "walpost bookmark list, and drop those that nobody will go back to";
         findings.push(match age > CATALOG_AGE_MAX {
             true => Finding::warning(about, what, remedy),

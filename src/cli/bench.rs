@@ -16,7 +16,7 @@ use crate::{
     trial::{at_site, comparison::Verdict},
 };
 
-/// Measure walpost on given servers.
+/// Measure walpost on given servers
 ///
 /// It works in a schema, publication, slots and topics of its own, which it removes afterwards. What was committed is
 /// compared with what a consumer gets: the exit code is 1 where they differ.
@@ -32,7 +32,7 @@ enum Command {
     Latency(Latency),
 }
 
-/// Drain a prepared backlog: records a second, CPU, memory, and what the servers do alone.
+/// Drain a prepared backlog: records a second, CPU, memory, and what the servers do alone
 ///
 /// walpost runs as a process of its own, from copies of one slot, each run into a fresh topic. Beside each run stand
 /// the floors: events a second that the server sends when they are received and discarded, and records a second that
@@ -67,7 +67,7 @@ struct Drain {
     flags: Flags,
 }
 
-/// Commit at a steady rate: milliseconds from INSERT to consumer.
+/// Commit at a steady rate: milliseconds from INSERT to consumer
 ///
 /// Single-row transactions that wait for the disk, from several connections. The time runs from just before the INSERT
 /// is sent until the consumer has the record, in one process with one clock.

@@ -62,6 +62,7 @@ struct List {
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  walpost bookmark drop before_deploy")]
 struct Drop {
+    /// As `walpost bookmark list` shows it.
     name: Name,
     #[command(flatten)]
     flags: Flags,

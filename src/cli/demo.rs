@@ -11,7 +11,7 @@ use crate::{
 };
 use scenes::Story;
 
-/// Show on given servers what walpost does, in half a minute.
+/// Show on given servers what walpost does, in half a minute
 ///
 /// Places orders with their events, streams them with a walpost of its own, rolls one back, kills walpost in mid-stream
 /// and starts it again, and compares what was committed with what a consumer got. All of it in a schema, publication,

@@ -55,7 +55,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     let server = Server::read(&client).await?;
     let Some(slot) = Slot::read(&client, server.major(), &config.slot).await? else {
         bail!(
-            "there is no slot {} on the server of database {}; walpost setup makes it",
+            "there is no slot {} on the server of database {}: walpost check says why and what mends that",
             quote::ident(&config.slot),
             quote::ident(&server.database)
         );
@@ -125,7 +125,7 @@ fn not_proven(unproven: &Unproven) -> String {
         _ => format!(", the oldest {} old, 95% below {}", age(oldest), age(p95)),
     };
     let older = if older == 0 { String::new() } else { format!("; {older} older than the slot, and not sent") };
-    format!("{rows} rows{ages}{older}")
+    format!("{rows} row{}{ages}{older}", if rows == 1 { "" } else { "s" })
 }
 
 /// What a running walpost says of itself.

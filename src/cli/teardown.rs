@@ -10,6 +10,7 @@ use crate::{
     postgres::{bookmark::Bookmark, quote, server::Server, slot::Slot, sql},
     setup::{
         names,
+        record::Kind,
         teardown::{self, Facts, Item},
     },
 };
@@ -77,6 +78,10 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     })
     .await?;
     unprinted?;
+    // Such as one that `walpost run` has made.
+    let is_on_record =
+        |slot: &Slot| items.iter().any(|Item { made, .. }| made.kind == Kind::Slot && made.name == slot.name);
+    output::print(unrecorded(facts.slot.filter(|slot| !is_on_record(slot)), Vec::new()))?;
     Ok(Exit::Done)
 }
 

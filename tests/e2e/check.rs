@@ -305,5 +305,5 @@ fn status_tells_bytes_from_the_server_and_seconds_from_walpost() {
     assert!(asked["lag_seconds"].as_f64().is_some_and(|seconds| (0.0..60.0).contains(&seconds)), "{asked}");
 
     let missing = walpost(&["status", "--database-url", &database.url(), "--slot", "nobody_made_it"]);
-    assert!(missing.code == 1 && missing.stderr.contains("walpost setup"), "{missing:?}");
+    assert!(missing.code == 1 && missing.stderr.contains("walpost check"), "{missing:?}");
 }

@@ -209,6 +209,23 @@ fn failed_setups_leave_no_slot() {
     assert_eq!(slots(&database), 1);
 }
 
+/// It is not on record, and holds back the log.
+#[test]
+fn a_slot_that_setup_did_not_make_is_left_and_named() {
+    let _alone = alone();
+    let database = Postgres::shared(MAIN).database();
+    done(&on(&database, "setup", &["--snapshot", "initial"]));
+    assert_eq!(slots(&database), 0, "walpost run makes it");
+    database.sql(&format!("select pg_create_logical_replication_slot('{}', 'pgoutput')", database.name));
+    let torn_down = on(&database, "teardown", &["--yes", "--drop-data"]);
+    done(&torn_down);
+    assert!(
+        torn_down.stdout.contains(&format!("select pg_drop_replication_slot('{}')", database.name)),
+        "{torn_down:?}"
+    );
+    assert_eq!(slots(&database), 1);
+}
+
 #[test]
 fn a_slot_in_use_is_not_dropped() {
     let _alone = alone();
