@@ -11,7 +11,7 @@ use crate::pipeline::{
 };
 
 use super::{
-    Config, ConfigError, Environment, FILE_ARGUMENT, Flags, Needs, Settings,
+    Config, ConfigError, Environment, FILE_ARGUMENT, Flags, Needs, OnSlotLoss, Settings,
     keys::{KEYS, Kind},
 };
 
@@ -93,6 +93,9 @@ fn defaults_alone_make_a_configuration() {
     assert_eq!(config.unknown_topic_timeout, Duration::from_secs(60));
     assert_eq!(config.unauthorized_timeout, None);
     assert_eq!(config.takeover_timeout, Duration::from_secs(60));
+    assert_eq!(config.on_slot_loss, OnSlotLoss::Recover);
+    let exactly_once = typed().flags(&["--delivery", "exactly_once"]).config();
+    assert_eq!(exactly_once.on_slot_loss, OnSlotLoss::Halt);
     assert!(!config.topics.create);
     assert_eq!((config.topics.partitions, config.topics.replication), (None, None));
     assert_eq!(config.http_listen, Some(SocketAddr::from(([127, 0, 0, 1], 9464))));

@@ -258,7 +258,8 @@ fn status_and_the_view_say_what_has_become_of_each_event() {
         assert_eq!(states(), [state("e", "PENDING"), state("e", "PENDING")]);
         let (before, unproven) = (status(), &status()["unproven"]);
         assert_eq!((&before["published_at"], &unproven["rows"]), (&serde_json::Value::Null, &2.into()));
-        assert!(unproven["oldest_seconds"].as_f64() >= unproven["p95_seconds"].as_f64());
+        let seconds = |what: &str| unproven[what].as_f64().expect("seconds");
+        assert!(seconds("oldest_seconds") >= seconds("p95_seconds") && seconds("p95_seconds") > 0.0);
 
         let walpost = Walpost::start(&outbox.configuration(kafka, "progress_interval = '100ms'"));
         eventually(WITHIN, "both are settled", || {
@@ -296,6 +297,55 @@ fn the_proof_stands_still_while_the_publication_lacks_the_outbox() {
     session.run("alter publication walpost add table walpost.outbox");
     eventually(WITHIN, "the proof goes on", || session.value(published_at));
     assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+/// By which the slot is known again after a crash.
+#[test]
+fn the_position_is_written_down_every_16_mib_however_long_the_interval() {
+    let server = Postgres::start(MAIN, &["autovacuum=off"]);
+    let database = server.database();
+    let outbox = Outbox::set_up(&database);
+    let walpost = Walpost::start(&outbox.configuration(Kafka::shared(), "progress_interval = '1h'"));
+    walpost.streams(&outbox, WITHIN);
+    let session = database.session();
+    session.run("create table other (v text)");
+    let behind =
+        "select confirmed_flush_lsn - confirmed from walpost.progress join pg_replication_slots on slot_name = slot";
+    for _ in 0..3 {
+        let before: String = session.get("select confirmed from walpost.progress");
+        session.run("insert into other select repeat('x', 1000) from generate_series(1, 20000)");
+        outbox.drained(WITHIN);
+        eventually(WITHIN, "it is written down", || (session.get::<u64>(behind) < 16 << 20).then_some(()));
+        assert_ne!(session.get::<String>("select confirmed from walpost.progress"), before);
+    }
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+/// As another process raises it while this one does not know it yet: by the proof, and by a dead letter.
+#[test]
+fn a_write_that_names_an_older_epoch_than_the_row_is_refused() {
+    let server = Postgres::start(MAIN, &[]);
+    for (progress_interval, payload) in [("100ms", "'1'"), ("1h", "to_jsonb(repeat('x', 200000))")] {
+        let database = server.database();
+        let outbox = Outbox::proven(&database);
+        database.sql(include_str!("../../sql/dead_letter.sql"));
+        let kafka = Kafka::shared();
+        kafka.create_topic(&outbox.topic("t"), 1, &[("max.message.bytes", "100000")]);
+        let more = format!("progress_interval = '{progress_interval}'");
+        let walpost = Walpost::start(&outbox.configuration(kafka, &more));
+        walpost.streams(&outbox, WITHIN);
+        let session = database.session();
+        let epoch = || -> u64 { session.get("select epoch from walpost.progress") };
+        session.run("update walpost.progress set epoch = epoch + 1");
+        let raised = epoch();
+        insert(&outbox, "t", "k", payload);
+        eventually(WITHIN, "it gains the slot anew", || (epoch() > raised).then_some(()));
+        let says = format!("standby: slot {} is in use; waiting for it", outbox.slot());
+        assert!(walpost.log().contains(&says), "{}", walpost.log());
+        outbox.drained(WITHIN);
+        assert_eq!(letters(&outbox).len(), usize::from(progress_interval == "1h"));
+        assert_eq!(walpost.terminate(WITHIN), 0);
+    }
 }
 
 #[test]

@@ -456,6 +456,9 @@ fn rows_are_sent_again_by_what_they_are() {
         let without: Vec<_> = sent.headers.iter().filter(|(name, _)| name != "position").cloned().collect();
         assert_eq!((&again.key, &again.value, again.headers), (&sent.key, &sent.value, without));
     }
+    // Its time is the row's own.
+    let hours = |record: &Record| record.timestamp.expect("it has one") / 3_600_000;
+    assert!((2..=3).contains(&(hours(&sent[0]) - hours(&again[0]))), "{again:?}");
 
     // What is proven, and what is not.
     insert(5, "order", "late", "0 seconds");

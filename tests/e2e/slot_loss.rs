@@ -10,7 +10,6 @@ use crate::support::{
     postgres::{MAIN, Postgres, VERSIONS},
     process::Signal,
     records::Isolation,
-    session::Session,
     streamed::{quick, streamed},
     walpost::{Walpost, walpost},
 };
@@ -49,6 +48,9 @@ fn a_slot_that_the_server_gives_up_halts_the_stream_with_the_gap_named() {
         // While it streams, with Kafka in the way.
         kafka.block(&topic);
         outbox.writer().bulk(Bulk { transactions: 2_000, rows: 1, aggregates: 7, padding: 50 });
+        // What the metrics have to warn with.
+        eventually(WITHIN, "the room that is left is a metric", || walpost.metric("walpost_slot_safe_bytes"));
+        assert_eq!(walpost.metric("walpost_slot_wal_status{status=\"reserved\"}"), Some(1.0), "{version}");
         outgrow(&outbox);
         assert_eq!(walpost.wait_exit(Duration::from_secs(20)), 1, "{version}");
         let log = walpost.log();
@@ -148,7 +150,7 @@ fn a_killed_process_finds_its_slot_again_however_far_it_went_since_it_was_writte
         let outbox = Outbox::proven(&database);
         let kafka = Kafka::shared();
         kafka.create_topic(&outbox.topic("order"), 1, &[]);
-        let configuration = outbox.configuration(kafka, "progress_interval = '1h'");
+        let configuration = outbox.configuration(kafka, "progress_interval = '1h'\non_slot_loss = 'halt'");
         let session = database.session();
         let mut writer = outbox.writer();
         let first = Walpost::start(&configuration);
@@ -412,18 +414,53 @@ fn a_gap_that_is_accepted_is_named_and_not_sent() {
         let records = kafka.read(&outbox.topic("order"), 3, WITHIN);
         let keys: Vec<_> = records.iter().filter_map(|record| record.key_text()).collect();
         assert_eq!(keys, ["before", "after", "later"]);
-        // And nothing that was there says any more that it is published.
-        proven_from(&session, "later");
+        // Nothing that was there says any more that it is published, and what came later does.
+        let walpost = Walpost::start(&configuration);
+        let unproven = "SELECT string_agg(aggregate_id, ', ' ORDER BY seq) FROM walpost.outbox o, walpost.progress p
+                        WHERE NOT walpost.is_published(o.txid, p)";
+        eventually(WITHIN, "what came later is proven", || {
+            (session.value(unproven).as_deref() == Some("before, in the gap")).then_some(())
+        });
+        assert_eq!(walpost.terminate(WITHIN), 0);
     }
 }
 
-/// Only the events from this key on can be proven.
-fn proven_from(session: &Session, key: &str) {
-    let rows = session.rows(
-        "SELECT aggregate_id FROM walpost.outbox o, walpost.progress p WHERE NOT walpost.is_published(o.txid, p) ORDER BY seq",
-    );
-    let pending: Vec<_> = rows.into_iter().filter_map(|mut row| row.remove(0)).collect();
-    assert!(pending.starts_with(&["before".to_owned(), "in the gap".to_owned()]), "{pending:?} before {key}");
+/// Rows that do not tell their transaction, and that nothing marks.
+#[test]
+fn without_a_proof_recovery_says_what_it_cannot_tell_and_the_gap_can_be_accepted() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::proven(&database);
+    database.sql("ALTER TABLE walpost.outbox DROP COLUMN txid");
+    let kafka = Kafka::shared();
+    kafka.create_topic(&outbox.topic("order"), 1, &[]);
+    let configuration = outbox.configuration(kafka, &format!("{SOON}on_slot_loss = 'recover'"));
+    let (slot, session) = (outbox.slot(), database.session());
+    let mut writer = outbox.writer();
+    let walpost = Walpost::start(&configuration);
+    walpost.streams(&outbox, WITHIN);
+    writer.one("order", "before");
+    outbox.drained(WITHIN);
+    assert_eq!(walpost.terminate(WITHIN), 0);
+    session.run(&format!("SELECT pg_drop_replication_slot('{slot}')"));
+    writer.one("order", "in the gap");
+    let walpost = Walpost::start(&configuration);
+    assert_eq!(walpost.wait_exit(WITHIN), 1);
+    for words in [
+        "events committed between 0/",
+        "on_slot_loss = \"recover\" cannot tell which rows to send: walpost.outbox has no column with the id of the transaction",
+        "--accept-gap then goes on with a new slot",
+    ] {
+        assert!(walpost.log().contains(words), "{words} is not in {}", walpost.log());
+    }
+    let left = format!("SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{slot}'");
+    assert_eq!(session.get::<u32>(&left), 0, "nothing is made");
+    let walpost = Walpost::start_with(&configuration, &["--accept-gap"], &[]);
+    walpost.streams(&outbox, WITHIN);
+    writer.one("order", "after");
+    outbox.drained(WITHIN);
+    let records = kafka.read(&outbox.topic("order"), 2, WITHIN);
+    assert_eq!(records.iter().filter_map(|record| record.key_text()).collect::<Vec<_>>(), ["before", "after"]);
+    assert_eq!(walpost.terminate(WITHIN), 0);
 }
 
 /// Something takes the slot away whenever it is made.
@@ -435,11 +472,13 @@ fn a_slot_that_is_lost_again_and_again_is_not_made_anew_without_end() {
     kafka.create_topic(&outbox.topic("order"), 1, &[]);
     let (slot, session) = (outbox.slot(), database.session());
     let walpost = Walpost::start(&outbox.configuration(kafka, SOON));
-    while walpost.is_running() {
-        let Some(walsender) = outbox.walsender() else { continue };
-        session.run(&format!("SELECT pg_terminate_backend({walsender})"));
-        session.try_run(&format!("SELECT pg_drop_replication_slot('{slot}')")).ok();
-    }
+    eventually(WITHIN, "it gives up", || {
+        if let Some(walsender) = outbox.walsender() {
+            session.run(&format!("SELECT pg_terminate_backend({walsender})"));
+            session.try_run(&format!("SELECT pg_drop_replication_slot('{slot}')")).ok();
+        }
+        (!walpost.is_running()).then_some(())
+    });
     assert_eq!(walpost.wait_exit(WITHIN), 1);
     assert!(walpost.log().contains("It was made anew 3 times within the hour"), "{}", walpost.log());
 }
