@@ -9,19 +9,26 @@ use tokio::select;
 
 use super::{
     Error,
-    letters::{self, Culprit, Letters, Table, Verdict, parking},
+    letters::{
+        self, Culprit, Letters, Table, Verdict,
+        parking::{self, Parking},
+    },
     marks::{self, Marks},
+    or_never,
 };
 use crate::{
     config::Config,
-    pipeline::{Lsn, Pipeline, Position, Record, Ticket, outbox::Poison, outbox::TableName},
+    pipeline::{
+        Lsn, Pipeline, Place, Position, Record, Ticket,
+        outbox::{Poison, TableName},
+    },
     postgres::{
         conninfo::ConnInfo,
         dead_letter::{KnownLetter, ReasonClass, Replayed, State},
         progress::Hold,
         sql,
     },
-    sink::kafka::{self, Kafka},
+    sink::kafka::{self, Cut, Kafka},
 };
 
 pub(super) struct Fates {
@@ -159,24 +166,25 @@ impl Fates {
     pub(super) async fn ready(&mut self) -> Vec<Ticket> {
         select! {
             biased;
-            () = ready(&mut self.letters) => Vec::new(),
+            () = or_never(self.letters.as_mut().map(Letters::ready)) => Vec::new(),
             marked = self.marks.ready() => marked,
         }
     }
 
     /// Nothing may be stepped now.
     pub(super) fn holds(&self) -> bool {
-        self.letters.as_ref().is_some_and(|letters| letters.parking.holds())
+        self.parking().is_some_and(Parking::holds)
     }
 
-    /// The first event whose dead letter is not durable.
-    pub(super) fn unwritten(&self) -> Option<Position> {
-        self.letters.as_ref()?.parking.unwritten()
-    }
-
-    /// What was sent again, and the table does not know it.
-    pub(super) fn unsettled(&self) -> Vec<Replayed> {
-        self.letters.as_ref().map(|letters| letters.parking.unsettled()).unwrap_or_default()
+    /// Ends Kafka's transaction if it is time: with what the table of dead letters does not know yet.
+    pub(super) fn cut(
+        &self,
+        kafka: &mut Kafka,
+        cut: Cut,
+        place: impl FnOnce(Position) -> Option<Place>,
+    ) -> Result<(), Error> {
+        let unsettled = || self.parking().map(Parking::unsettled).unwrap_or_default();
+        Ok(kafka.cut(cut, self.parking().and_then(Parking::unwritten), place, unsettled)?)
     }
 
     /// The session is to end: nothing more is sent again.
@@ -186,7 +194,7 @@ impl Fates {
 
     /// What was sent again is under way.
     pub(super) fn replays(&self) -> bool {
-        self.letters.as_ref().is_some_and(|letters| letters.parking.replays())
+        self.parking().is_some_and(Parking::replays)
     }
 
     /// What a dead letter's own way to Kafka ends in, if this is that.
@@ -201,12 +209,16 @@ impl Fates {
 
     /// Events and aggregates that are parked.
     pub(super) fn parked(&self) -> Option<(u64, u64)> {
-        self.letters.as_ref().map(|letters| letters.parking.parked())
+        self.parking().map(Parking::parked)
     }
 
     /// How many events became dead letters since the last call, by reason.
     pub(super) fn take_counts(&mut self) -> impl Iterator<Item = (ReasonClass, u64)> {
         self.letters.iter_mut().flat_map(|letters| letters.parking.take_counts())
+    }
+
+    fn parking(&self) -> Option<&Parking> {
+        Some(&self.letters.as_ref()?.parking)
     }
 }
 
@@ -239,13 +251,5 @@ fn follow(marks: &mut Marks, ticket: Ticket, known: &KnownLetter) {
 fn settle(marks: &mut Marks, pipeline: &mut Pipeline, ticket: Ticket) {
     if !marks.settles(ticket) {
         pipeline.acknowledge(ticket);
-    }
-}
-
-/// Resolves when work on dead letters has ended or is due; never, where there are none. Cancel safe.
-async fn ready(letters: &mut Option<Letters>) {
-    match letters {
-        Some(letters) => letters.ready().await,
-        None => std::future::pending().await,
     }
 }

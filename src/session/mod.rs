@@ -211,10 +211,10 @@ impl Session<'_> {
                     }
                 }
                 marked = self.fates.ready() => self.marked(marked),
-                ticked = ticked(&mut self.proof), if !reads => ticked?,
-                read = read(&mut self.reading, may_step) => {
+                ticked = or_never(self.proof.as_mut().map(Proof::ready)), if !reads => ticked?,
+                read = or_never(self.reading.as_mut().map(|reading| reading.ready(may_step))) => {
                     if let Err(error) = read {
-                        return Err(self.halt(error).await);
+                        return Err(self.halt(error.into()).await);
                     }
                 }
                 sample = sampler.next(), if streaming => match sample {
@@ -330,7 +330,7 @@ impl Session<'_> {
 
     fn cut_at(&mut self, cut: Cut) -> Result<(), Error> {
         let place = |position: Position| self.reading.as_ref()?.place(position.ordinal);
-        Ok(self.kafka.cut(cut, self.fates.unwritten(), place, || self.fates.unsettled())?)
+        self.fates.cut(&mut self.kafka, cut, place)
     }
 
     fn may_step(&self) -> bool {
@@ -420,18 +420,10 @@ impl Session<'_> {
     }
 }
 
-/// Resolves when a tick of the proof has ended or is due; never, where there is none. Cancel safe.
-async fn ticked(proof: &mut Option<Proof>) -> Result<(), Error> {
-    match proof {
-        Some(proof) => Ok(proof.ready().await?),
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits until the reading has got somewhere; never, when there is none. Cancel safe.
-async fn read(reading: &mut Option<Reading>, rows: bool) -> Result<(), Error> {
-    match reading {
-        Some(reading) => Ok(reading.ready(rows).await?),
+/// Cancel safe where the future is.
+async fn or_never<T>(future: Option<impl Future<Output = T>>) -> T {
+    match future {
+        Some(future) => future.await,
         None => std::future::pending().await,
     }
 }
