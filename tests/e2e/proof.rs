@@ -137,8 +137,11 @@ fn what_is_proven_is_in_kafka(version: u16, seed: u64, lasting: Duration) {
             let mut delivered = ids_in(&mut reader);
             let complete = |delivered: &HashSet<String>| new.iter().all(|id| delivered.contains(id));
             if isolation == Isolation::Committed && !complete(&delivered) {
-                // A commit is decided before every partition shows it; with walpost stopped nobody else brings it.
+                // A commit is decided before every partition shows it, and one that refuses shows none; with walpost stopped
+                // nobody else brings it.
                 walpost.signal(Signal::Stop);
+                kafka.unblock(&topic);
+                blocked = false;
                 let until = Instant::now() + Duration::from_secs(5);
                 while Instant::now() < until && !complete(&delivered) {
                     delivered = ids_in(&mut reader);
