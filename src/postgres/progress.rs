@@ -408,7 +408,7 @@ impl Hold {
     /// also the beginning of the slot, where none is known.
     pub async fn reading_started(&self, client: &Client, visible: &str, at: Lsn) -> Result<(), Error> {
         let assignments = "reading_visible = $3::text::pg_snapshot, reading_at = $4::text::pg_lsn,
-            confirmed = $4::text::pg_lsn,
+            confirmed = $4::text::pg_lsn, stopped_clean = false,
             started = case when reading = 'initial' or started is null then $3::text::pg_snapshot else started end";
         self.update(client, assignments, &[&visible, &at.to_string()]).await
     }
@@ -417,9 +417,9 @@ impl Hold {
     /// `before`: what is visible in it is older than the slot; none: not known.
     pub async fn accept_gap(&self, client: &Client, at: Lsn, before: Option<&str>) -> Result<(), Error> {
         let assignments = format!(
-            "confirmed = $3::text::pg_lsn, decoded = {DECODED}, published = $4::text::pg_snapshot, published_at = null,
-             candidate = null, candidate_lsn = null, candidate_at = null, started = pg_current_snapshot(),
-             started_sent = false"
+            "confirmed = $3::text::pg_lsn, stopped_clean = false, decoded = {DECODED},
+             published = $4::text::pg_snapshot, published_at = null, candidate = null, candidate_lsn = null,
+             candidate_at = null, started = pg_current_snapshot(), started_sent = false"
         );
         self.update(client, &assignments, &[&at.to_string(), &before]).await
     }
@@ -484,7 +484,8 @@ impl Hold {
 
     /// The slot is the one that begins at `to`.
     pub async fn rewound(&self, client: &Client, to: Lsn) -> Result<(), Error> {
-        self.update(client, "rewind_done = true, confirmed = $3::text::pg_lsn", &[&to.to_string()]).await
+        let assignments = "rewind_done = true, confirmed = $3::text::pg_lsn, stopped_clean = false";
+        self.update(client, assignments, &[&to.to_string()]).await
     }
 
     /// The stream has ended in order, and `confirmed` is the last that the slot was told.

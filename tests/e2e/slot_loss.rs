@@ -463,6 +463,39 @@ fn without_a_proof_recovery_says_what_it_cannot_tell_and_the_gap_can_be_accepted
     assert_eq!(walpost.terminate(WITHIN), 0);
 }
 
+/// What a clean stop left as the last word is not the new slot's.
+#[test]
+fn a_slot_that_was_made_anew_after_a_clean_stop_is_known_again_after_a_kill() {
+    for arguments in [&[][..], &["--accept-gap"]] {
+        let database = Postgres::shared(MAIN).database();
+        let outbox = Outbox::proven(&database);
+        let kafka = Kafka::shared();
+        kafka.create_topic(&outbox.topic("order"), 1, &[]);
+        let on_slot_loss = if arguments.is_empty() { "recover" } else { "halt" };
+        // What is written down stays behind what is confirmed.
+        let more = format!("progress_interval = '1h'\non_slot_loss = '{on_slot_loss}'");
+        let configuration = outbox.configuration(kafka, &more);
+        let mut writer = outbox.writer();
+        let walpost = Walpost::start(&configuration);
+        walpost.streams(&outbox, WITHIN);
+        writer.one("order", "before");
+        outbox.drained(WITHIN);
+        assert_eq!(walpost.terminate(WITHIN), 0);
+        database.sql(&format!("SELECT pg_drop_replication_slot('{}')", outbox.slot()));
+
+        let walpost = Walpost::start_with(&configuration, arguments, &[]);
+        walpost.streams(&outbox, WITHIN);
+        writer.one("order", "after");
+        outbox.drained(WITHIN);
+        walpost.kill();
+        eventually(WITHIN, "the slot is free", || outbox.walsender().is_none().then_some(()));
+        let walpost = Walpost::start(&configuration);
+        walpost.streams(&outbox, WITHIN);
+        assert_eq!(walpost.metric("walpost_slot_losses_total"), Some(0.0), "{}", walpost.log());
+        assert_eq!(walpost.terminate(WITHIN), 0);
+    }
+}
+
 /// Something takes the slot away whenever it is made.
 #[test]
 fn a_slot_that_is_lost_again_and_again_is_not_made_anew_without_end() {
