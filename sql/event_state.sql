@@ -11,7 +11,7 @@ create or replace view walpost.event_state as
 select o.id, o.seq, o.aggregate_type, o.aggregate_id, o.event_type, o.occurred_at, p.slot,
        case when exists (select from walpost.dead_letter d
                          where d.event_id = o.id::text and d.slot = p.slot and d.state <> 'replayed') then 'DEAD_LETTER'
-            when p.system_identifier = s.system_identifier::text and walpost.is_published(o.txid, p) then 'PUBLISHED'
+            when p.system_identifier = s.system_identifier::text and walpost.is_published(o.txid, o.tableoid, p) then 'PUBLISHED'
             else 'PENDING' end as state
 from walpost.outbox o left join walpost.progress p on true, pg_catalog.pg_control_system() s;
 

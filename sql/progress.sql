@@ -6,7 +6,8 @@
 -- (pg_current_xact_id()), never xmin: a sub-transaction has another.
 --
 --     select slot, published_at, confirmed from walpost.progress;
---     select o.* from walpost.outbox o, walpost.progress p where p.slot = 'walpost' and not walpost.is_published(o.txid, p);
+--     select o.* from walpost.outbox o, walpost.progress p
+--     where p.slot = 'walpost' and not walpost.is_published(o.txid, o.tableoid, p);
 --
 -- Run this file as often as you like: what exists is left as it is. Run roles.sql after it.
 
@@ -47,6 +48,12 @@ create table if not exists walpost.progress (
     started           pg_snapshot,
     started_sent      boolean     not null default false,
 
+    -- Tables that the publication lets through, each partition by itself, what makes it so, and transactions of which that is
+    -- not known.
+    covered           oid[],
+    covered_how       text[],
+    gaps              int8multirange[],
+
     -- Reading of the table that is under way.
     reading           text
         constraint progress_reading_is_known check (reading in ('initial', 'recovery')),
@@ -64,11 +71,21 @@ create table if not exists walpost.progress (
     updated_at        timestamptz not null default clock_timestamp()
 );
 
--- A row that was there before the slot is published only if it was sent.
-create or replace function walpost.is_published(txid xid8, progress walpost.progress) returns boolean
+-- The row is the slot's to send: it was not there before the slot, unless that was sent, and not in a gap.
+create or replace function walpost.is_streamed(txid xid8, relation oid, progress walpost.progress) returns boolean
 language sql stable
-return coalesce(pg_visible_in_snapshot(txid, (progress).published)
-                and ((progress).started_sent or not pg_visible_in_snapshot(txid, (progress).started)), false);
+return coalesce(
+    relation = any ((progress).covered)
+    and ((progress).started_sent or not pg_visible_in_snapshot(txid, (progress).started))
+    and case when ((progress).gaps)[array_position((progress).covered, relation)] is null then true
+             else not txid::text::bigint <@ ((progress).gaps)[array_position((progress).covered, relation)] end,
+    false);
+
+-- The row, whose tableoid is the relation, is proven published.
+create or replace function walpost.is_published(txid xid8, relation oid, progress walpost.progress) returns boolean
+language sql stable
+return walpost.is_streamed(txid, relation, progress)
+       and coalesce(pg_visible_in_snapshot(txid, (progress).published), false);
 
 comment on table  walpost.progress is 'How far walpost has published, a row a slot';
 comment on column walpost.progress.system_identifier is 'The server whose log and transactions it speaks of; a restored dump has another, and the proof is void there';
@@ -83,6 +100,9 @@ comment on column walpost.progress.published_at      is 'When it was taken';
 comment on column walpost.progress.candidate         is 'Becomes published once confirmed has passed candidate_lsn';
 comment on column walpost.progress.started           is 'What was visible when the slot began: the log has none of it';
 comment on column walpost.progress.started_sent      is 'That was read from the table and sent';
+comment on column walpost.progress.covered           is 'Tables that the publication lets through, each partition by itself: of others nothing is proven';
+comment on column walpost.progress.covered_how       is 'By which rows of the catalog, in which version; empty: not any more';
+comment on column walpost.progress.gaps              is 'Their ids, a table each: they may have written while the publication did not let it through';
 comment on column walpost.progress.reading           is 'initial: rows older than the slot are being sent. recovery: rows that a lost slot left unpublished are';
 comment on column walpost.progress.reading_since     is 'When it began: what was committed by then is among it';
 comment on column walpost.progress.reading_visible   is 'The rows to send are visible in it; NULL until the slot is made';

@@ -9,7 +9,10 @@ use super::{Exit, ask, output};
 use crate::{
     check::Finding,
     config::{Config, Flags, Needs},
-    postgres::{quote, sql},
+    postgres::{
+        quote,
+        sql::{self, Sql},
+    },
     setup::{
         Facts,
         apply::{self, News},
@@ -80,7 +83,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-async fn make(client: &Client, config: &Config, plan: &Plan) -> anyhow::Result<()> {
+async fn make(client: &Sql, config: &Config, plan: &Plan) -> anyhow::Result<()> {
     let observer = sql::connect(&config.database).await?;
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let cancelled = async {

@@ -10,6 +10,7 @@ pub mod bookmark;
 pub mod claimed;
 mod connection;
 pub mod conninfo;
+pub mod coverage;
 pub mod dead_letter;
 pub mod error;
 pub mod mark;

@@ -9,14 +9,21 @@ use std::{str::FromStr, time::SystemTime};
 
 use tokio_postgres::{Client, Row, types::ToSql};
 
-use super::{Error, quote, replication::Identity, sql::durably};
+use super::{
+    Error,
+    coverage::{self, BEGUN},
+    quote,
+    replication::Identity,
+    sql::durably,
+};
 use crate::pipeline::Lsn;
 
 /// Name of the table, in walpost's home schema.
 pub const TABLE: &str = "progress";
 
-/// The function that says by a slot's row whether a row of the outbox is published.
+/// The functions that say by a slot's row whether a row of the outbox is published, and whether it is the stream's to send.
 pub const IS_PUBLISHED: &str = "is_published";
+pub const IS_STREAMED: &str = "is_streamed";
 
 /// A slot's row. Snapshots as PostgreSQL prints them: `xmin:xmax:xip,…`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -208,7 +215,7 @@ fn lsn(row: &Row, column: &str) -> Result<Option<Lsn>, tokio_postgres::Error> {
 
 /// What is visible by now, as the server prints it.
 pub async fn visible(client: &Client) -> Result<String, tokio_postgres::Error> {
-    client.query_one("select pg_current_snapshot()::text", &[]).await?.try_get(0)
+    client.query_one("select pg_catalog.pg_current_snapshot()::text", &[]).await?.try_get(0)
 }
 
 /// The server's own, in decimal; IDENTIFY_SYSTEM says the same.
@@ -218,17 +225,20 @@ pub async fn system_identifier(client: &Client) -> Result<String, tokio_postgres
 }
 
 /// Begins the proof of a slot that is about to be made, unless there is one, or there was and it is lost: what is there by now
-/// will be older than the slot. This and what follows as psql would run it.
-pub fn prepare_sql(schema: &str, slot: &str, publication: &str) -> String {
+/// will be older than the slot. `published` is the query of [`coverage`]. This and what follows as psql would run it.
+pub fn prepare_sql(schema: &str, slot: &str, publication: &str, published: &str) -> String {
     let (table, slot) = (quote::qualified(schema, TABLE), quote::literal(slot));
     let missing = format!("not exists (select from pg_replication_slots where slot_name = {slot})");
     format!(
         "delete from {table} where slot = {slot} and {missing}
 and (started is null or system_identifier <> (select system_identifier::text from pg_control_system()));
-insert into {table} (slot, publication, system_identifier, timeline, published)
-select {slot}, {}, system_identifier::text, timeline_id, pg_current_snapshot()
-from pg_control_system(), pg_control_checkpoint() where {missing} on conflict do nothing;",
-        quote::literal(publication)
+insert into {table} (slot, publication, system_identifier, timeline, published, {})
+select {slot}, {}, system_identifier::text, timeline_id, pg_catalog.pg_current_snapshot(), c.*
+from pg_control_system(), pg_control_checkpoint(), ({}) c
+where {missing} on conflict do nothing;",
+        coverage::COLUMNS,
+        quote::literal(publication),
+        coverage::whole(published)
     )
 }
 
@@ -236,7 +246,7 @@ from pg_control_system(), pg_control_checkpoint() where {missing} on conflict do
 pub fn settle_sql(schema: &str, slot: &str) -> String {
     let (table, slot) = (quote::qualified(schema, TABLE), quote::literal(slot));
     format!(
-        "update {table} set confirmed = confirmed_flush_lsn, stopped_clean = true, started = pg_current_snapshot()
+        "update {table} set confirmed = confirmed_flush_lsn, stopped_clean = true, started = {BEGUN}
 from pg_replication_slots where slot = {slot} and slot_name = slot and started is null and reading is null;
 delete from {table} where slot = {slot} and started is null and reading is null;"
     )
@@ -244,14 +254,16 @@ delete from {table} where slot = {slot} and started is null and reading is null;
 
 /// Begins the proof of a slot that was there, anew where there was one: of all that is there by now nothing is proven. Where
 /// there is no such slot, nothing is known of it any more. Nobody may stream from it meanwhile.
-pub fn begin_sql(schema: &str, slot: &str, publication: &str) -> String {
+pub fn begin_sql(schema: &str, slot: &str, publication: &str, published: &str) -> String {
     let (table, slot) = (quote::qualified(schema, TABLE), quote::literal(slot));
     format!(
         "delete from {table} where slot = {slot};
-insert into {table} (slot, publication, system_identifier, timeline, confirmed, stopped_clean, started)
-select slot_name, {}, system_identifier::text, timeline_id, confirmed_flush_lsn, true, pg_current_snapshot()
-from pg_replication_slots, pg_control_system(), pg_control_checkpoint() where slot_name = {slot};",
-        quote::literal(publication)
+insert into {table} (slot, publication, system_identifier, timeline, confirmed, stopped_clean, started, {})
+select slot_name, {}, system_identifier::text, timeline_id, confirmed_flush_lsn, true, {BEGUN}, c.*
+from pg_replication_slots, pg_control_system(), pg_control_checkpoint(), ({}) c where slot_name = {slot};",
+        coverage::COLUMNS,
+        quote::literal(publication),
+        coverage::whole(published)
     )
 }
 
@@ -287,8 +299,10 @@ impl Candidate {
     /// Takes one. Two statements, each with its own look at the server, and in this order: a transaction writes its commit to
     /// the log before it becomes visible.
     pub async fn take(client: &Client) -> Result<Candidate, Error> {
-        let snapshot = client.query_one("select pg_current_snapshot()::text, statement_timestamp()", &[]).await?;
-        let end = client.query_one("select pg_current_wal_insert_lsn()::text as lsn", &[]).await?;
+        // Named in full: what this says is acted on, whatever the search_path.
+        let snapshot = "select pg_catalog.pg_current_snapshot()::text, pg_catalog.statement_timestamp()";
+        let snapshot = client.query_one(snapshot, &[]).await?;
+        let end = client.query_one("select pg_catalog.pg_current_wal_insert_lsn()::text as lsn", &[]).await?;
         let unreadable = || Error::protocol("pg_current_snapshot gives no snapshot");
         Ok(Candidate {
             snapshot: Snapshot::parse(snapshot.try_get(0)?).ok_or_else(unreadable)?,
@@ -337,6 +351,8 @@ pub struct Gain<'a> {
     pub identity: &'a Identity,
     /// Confirmed position of the slot; none: it is not made yet.
     pub confirmed: Option<Lsn>,
+    /// The query of [`coverage`].
+    pub published: &'a str,
 }
 
 /// A slot that this process has gained: what its writes are made with. It has no connection of its own, since a lasting
@@ -347,6 +363,8 @@ pub struct Hold {
     table: String,
     slot: String,
     epoch: i64,
+    /// The query of [`coverage`].
+    published: String,
 }
 
 /// What the server has decoded through slot `$1`.
@@ -364,29 +382,34 @@ impl Hold {
     /// Where the slot exists and nothing is known of its beginning, all that is there by now counts as older than the
     /// slot, and is not proven.
     pub async fn gain(client: &Client, schema: &str, gain: Gain<'_>) -> Result<Hold, Error> {
-        let Gain { slot, publication, identity, confirmed } = gain;
+        let Gain { slot, publication, identity, confirmed, published } = gain;
         let table = quote::qualified(schema, TABLE);
         let statement = format!(
-            "insert into {table} as known (slot, publication, system_identifier, timeline, confirmed, decoded, started)
-             values ($1, $2, $3, $4, $5::text::pg_lsn, {DECODED},
-                     case when $5::text is not null then pg_current_snapshot() end)
+            "insert into {table} as progress
+                 (slot, publication, system_identifier, timeline, confirmed, decoded, started, {columns})
+             select $1, $2, $3, $4, $5::text::pg_lsn, {DECODED}, case when $5::text is not null then {BEGUN} end, c.*
+             from ({whole}) c
              on conflict (slot) do update set
-                 publication = excluded.publication, timeline = excluded.timeline, epoch = known.epoch + 1,
-                 stopped_clean = known.stopped_clean and excluded.confirmed is null,
-                 confirmed = coalesce(excluded.confirmed, known.confirmed),
-                 decoded = case when excluded.confirmed is null then known.decoded else excluded.decoded end,
-                 started = case when known.reading is null then coalesce(known.started, excluded.started)
-                                else known.started end,
+                 publication = excluded.publication, timeline = excluded.timeline, epoch = progress.epoch + 1,
+                 stopped_clean = progress.stopped_clean and excluded.confirmed is null,
+                 confirmed = coalesce(excluded.confirmed, progress.confirmed),
+                 decoded = case when excluded.confirmed is null then progress.decoded else excluded.decoded end,
+                 started = case when progress.reading is null then coalesce(progress.started, excluded.started)
+                                else progress.started end,
+                 ({columns}) = ({continued}),
                  updated_at = clock_timestamp()
-             where known.system_identifier = excluded.system_identifier
-             returning epoch"
+             where progress.system_identifier = excluded.system_identifier
+             returning epoch",
+            columns = coverage::COLUMNS,
+            whole = coverage::whole(published),
+            continued = coverage::continued(published),
         );
         let timeline = i64::from(identity.timeline);
         let values: [&(dyn ToSql + Sync); 5] =
             [&slot, &publication, &identity.system_identifier, &timeline, &confirmed.map(|lsn| lsn.to_string())];
         let gained = durably(client, client.query_opt(&statement, &values)).await?;
         let row = gained.ok_or_else(|| superseded(slot))?;
-        Ok(Hold { table, slot: slot.to_owned(), epoch: row.try_get(0)? })
+        Ok(Hold { table, slot: slot.to_owned(), epoch: row.try_get(0)?, published: published.to_owned() })
     }
 
     /// Fails where another process has gained the slot since. In a transaction: none can before it ends.
@@ -399,9 +422,17 @@ impl Hold {
     /// The table is to be read, for which a slot is about to be made: what an earlier one left as a candidate says nothing
     /// about it.
     pub async fn begin_reading(&self, client: &Client, kind: ReadingKind) -> Result<(), Error> {
-        let assignments = "reading = $3, reading_since = clock_timestamp(), reading_visible = null, reading_at = null,
-            reading_key = null, candidate = null, candidate_lsn = null, candidate_at = null";
-        self.update(client, assignments, &[&kind.word()]).await
+        let published = match kind {
+            // What no slot had is read from the tables.
+            ReadingKind::Initial => coverage::whole(&self.published),
+            ReadingKind::Recovery => coverage::continued(&self.published),
+        };
+        let assignments = format!(
+            "reading = $3, reading_since = clock_timestamp(), reading_visible = null, reading_at = null, reading_key = null,
+             candidate = null, candidate_lsn = null, candidate_at = null, ({}) = ({published})",
+            coverage::COLUMNS
+        );
+        self.update(client, &assignments, &[&kind.word()]).await
     }
 
     /// The slot is made: all that is visible in `visible` is to be read, the rest comes from the log after `at`. It is
@@ -417,9 +448,9 @@ impl Hold {
     /// `before`: what is visible in it is older than the slot; none: not known.
     pub async fn accept_gap(&self, client: &Client, at: Lsn, before: Option<&str>) -> Result<(), Error> {
         let assignments = format!(
-            "confirmed = $3::text::pg_lsn, stopped_clean = false, decoded = {DECODED},
-             published = $4::text::pg_snapshot, published_at = null, candidate = null, candidate_lsn = null,
-             candidate_at = null, started = pg_current_snapshot(), started_sent = false"
+            "confirmed = $3::text::pg_lsn, stopped_clean = false, decoded = {DECODED}, published = $4::text::pg_snapshot,
+             published_at = null, candidate = null, candidate_lsn = null, candidate_at = null, started = {BEGUN},
+             started_sent = false"
         );
         self.update(client, &assignments, &[&at.to_string(), &before]).await
     }
@@ -427,8 +458,8 @@ impl Hold {
     /// The reading that was asked for is given up before its slot was made; there is another one by now. What was there before
     /// that is not known to be published.
     pub async fn forget_reading(&self, client: &Client) -> Result<(), Error> {
-        let assignments = "reading = null, reading_since = null, started = coalesce(started, pg_current_snapshot())";
-        self.update(client, assignments, &[]).await
+        let assignments = format!("reading = null, reading_since = null, started = coalesce(started, {BEGUN})");
+        self.update(client, &assignments, &[]).await
     }
 
     /// Kafka has acknowledged all rows up to this one. `key` is JSON.
@@ -449,14 +480,17 @@ impl Hold {
         self.update(client, assignments, &[]).await
     }
 
-    /// The slot was told `confirmed`, beyond which nothing is delivered for certain: a candidate at or below it is proven.
-    /// Another one takes its place, or waits behind none.
+    /// The slot was told `confirmed`, beyond which nothing is delivered for certain: a candidate at or below it is proven, as far
+    /// as tables were published all the time. Another one takes its place, or waits behind none.
     pub async fn tick(&self, client: &Client, confirmed: Lsn, candidate: Option<&Candidate>) -> Result<(), Error> {
         let confirmed = confirmed.to_string();
         let proven = format!(
             "confirmed = $3::text::pg_lsn, decoded = {DECODED},
              published = case when candidate_lsn <= $3::text::pg_lsn then candidate else published end,
-             published_at = case when candidate_lsn <= $3::text::pg_lsn then candidate_at else published_at end"
+             published_at = case when candidate_lsn <= $3::text::pg_lsn then candidate_at else published_at end,
+             ({}) = ({})",
+            coverage::COLUMNS,
+            coverage::continued(&self.published)
         );
         match candidate {
             Some(Candidate { snapshot, lsn, taken }) => {

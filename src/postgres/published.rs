@@ -54,7 +54,9 @@ impl Published {
     /// what is walpost's own; `has_letters`: the table of dead letters is there.
     pub fn condition(&self, home: &str, has_letters: bool) -> String {
         let (Event { table, id }, mut any) = match self {
-            Published::Txid(column) => return format!("{}.is_published(o.{}, p)", ident(home), ident(column)),
+            Published::Txid(column) => {
+                return format!("{}.is_published(o.{}, o.tableoid, p)", ident(home), ident(column));
+            }
             Published::Deleted { event } => (event, Vec::new()),
             Published::Mark { event, published_at, status } => {
                 let mut any = Vec::new();

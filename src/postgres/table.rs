@@ -103,7 +103,7 @@ impl Table {
         let oid: u32 = row.try_get("oid")?;
         let columns = client
             .query(
-                "select attname::text, format_type(atttypid, atttypmod), attgenerated <> ''
+                "select attname::text, replace(format_type(atttypid, atttypmod), chr(34), ''), attgenerated <> ''
                  from pg_attribute where attrelid = $1 and attnum > 0 and not attisdropped order by attnum",
                 &[&oid],
             )

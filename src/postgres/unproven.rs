@@ -15,7 +15,7 @@ use super::{
 };
 use crate::pipeline::outbox::Outbox;
 
-/// What is owed to a slot. Rows that are older than the slot, and were never to be sent, are not.
+/// What is owed to a slot. Rows that are older than the slot or than their table's publication are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Unproven {
     pub rows: u64,
@@ -25,7 +25,7 @@ pub struct Unproven {
     pub oldest: Option<Duration>,
     #[serde(rename = "p95_seconds", serialize_with = "seconds")]
     pub p95: Option<Duration>,
-    /// Rows that are older than the slot and were not sent. They stay unproven.
+    /// Rows that are older than the slot, or that the publication did not let through. They stay unproven.
     #[serde(rename = "older_rows")]
     pub older: u64,
 }
@@ -80,7 +80,10 @@ fn of(outbox: &Outbox, table: &Table) -> String {
         Some(column) => format!("{}::timestamptz", quote::ident(&column.name)),
         None => "null::timestamptz".to_owned(),
     };
-    format!("select {txid} as txid, {at} as at from {}", quote::qualified(&outbox.name.schema, &outbox.name.table))
+    format!(
+        "select {txid} as txid, tableoid as relation, {at} as at from {}",
+        quote::qualified(&outbox.name.schema, &outbox.name.table)
+    )
 }
 
 fn statement(home: &str, rows: &[String]) -> String {
@@ -91,11 +94,11 @@ fn statement(home: &str, rows: &[String]) -> String {
                 extract(epoch from statement_timestamp() - percentile_disc(0.05) within group (order by at) filter (where owed))::float8,
                 count(*) filter (where not owed)
          from ({rows}) o cross join {progress} p,
-              lateral (select p.started_sent or p.reading is not distinct from 'initial'
-                              or coalesce(not pg_visible_in_snapshot(o.txid, p.started), true) as owed) s
-         where p.slot = $1 and not {is_published}(o.txid, p)",
+              lateral (select p.reading is not distinct from 'initial' or {is_streamed}(o.txid, o.relation, p) as owed) s
+         where p.slot = $1 and not {is_published}(o.txid, o.relation, p)",
         rows = rows.join(" union all "),
         progress = quote::qualified(home, progress::TABLE),
         is_published = quote::qualified(home, progress::IS_PUBLISHED),
+        is_streamed = quote::qualified(home, progress::IS_STREAMED),
     )
 }

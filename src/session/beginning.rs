@@ -256,7 +256,8 @@ impl Maker<'_> {
     /// A dead letter is durable where it is, and not lost.
     fn is_no_dead_letter(&self, outbox: &Outbox) -> String {
         format!(
-            "not exists ({} and d.system_identifier = {} and d.slot = {})",
+            "(o.{} is null or not exists ({} and d.system_identifier = {} and d.slot = {}))",
+            quote::ident(&outbox.columns.id),
             dead_letter::of_row(names::home(self.config), &outbox.name, &outbox.columns.id),
             quote::literal(self.system_identifier),
             quote::literal(&self.config.slot),

@@ -29,10 +29,11 @@ use crate::{
     postgres::{
         Error,
         conninfo::ConnInfo,
+        coverage,
         progress::{self, Access, Candidate, Gain, Hold, Progress, Snapshot},
         quote,
         replication::Identity,
-        sql,
+        sql::{self, Sql},
     },
     setup::names,
 };
@@ -76,8 +77,10 @@ pub(super) struct Proof {
     uncovered: Uncovered,
     /// What was committed by then is published.
     published_at: Option<SystemTime>,
-    /// The publication lacks an outbox: what is inserted there is not in the log, and must not count as published.
-    pub(super) stands_still: bool,
+    /// What is published, as it was last seen; none: it was not looked at.
+    covered: Option<Option<String>>,
+    /// It has changed since the last tick.
+    changed: bool,
     job: Job<Ticked>,
     trouble: Trouble,
 }
@@ -109,12 +112,14 @@ impl Proof {
     pub(super) async fn gain(
         config: &Config,
         server: &ConnInfo,
-        client: &Client,
+        client: &Sql,
         identity: &Identity,
         confirmed: Option<Lsn>,
         known: Option<&Progress>,
     ) -> Result<Proof, Error> {
-        let gain = Gain { slot: &config.slot, publication: &config.publication, identity, confirmed };
+        let Config { slot, publication, outboxes, .. } = config;
+        let published = &coverage::published(publication, outboxes, client.major());
+        let gain = Gain { slot, publication, identity, confirmed, published };
         let hold = Hold::gain(client, names::home(config), gain).await?;
         let now = Instant::now();
         Ok(Proof {
@@ -128,7 +133,8 @@ impl Proof {
             // Of what an earlier session streamed nothing is known.
             uncovered: Uncovered { xids: Vec::new(), more: true },
             published_at: known.and_then(|known| known.published_at),
-            stands_still: false,
+            covered: None,
+            changed: false,
             job: Job::default(),
             trouble: Trouble::default(),
         })
@@ -141,6 +147,12 @@ impl Proof {
     /// Everything that was committed by then, and came after the slot's beginning, is published.
     pub(super) fn published_at(&self) -> Option<SystemTime> {
         self.published_at
+    }
+
+    /// What is published is this by now: where it has changed, that is written down soon.
+    pub(super) fn covers(&mut self, covered: Option<String>) {
+        self.changed |= self.covered.as_ref().is_some_and(|known| *known != covered);
+        self.covered = Some(covered);
     }
 
     /// An event of this transaction was streamed.
@@ -170,18 +182,17 @@ impl Proof {
     pub(super) fn work(&mut self, confirmed: Lsn) {
         let now = Instant::now();
         let behind = confirmed.bytes_since(self.written) >= CONFIRMED_BEHIND_MAX;
-        if self.job.is_under_way() || now < self.due && !(behind && now >= self.last + HURRY) {
+        let hurries = behind || self.changed;
+        if self.job.is_under_way() || now < self.due && !(hurries && now >= self.last + HURRY) {
             return;
         }
         (self.last, self.due) = (now, now + self.interval);
-        if self.stands_still {
-            return;
-        }
         let proven = self.waits.is_some_and(|(lsn, _)| lsn <= confirmed);
         let covers = (proven || self.waits.is_none()) && !self.uncovered.is_empty();
-        if proven || behind || covers {
+        if proven || hurries || covers {
             let uncovered = covers.then(|| take(&mut self.uncovered));
-            let tick = Tick { confirmed, uncovered, must: proven || behind };
+            self.changed = false;
+            let tick = Tick { confirmed, uncovered, must: proven || hurries };
             self.job = Job::of(tick.run(self.at.clone(), self.hold.clone()));
         }
     }
@@ -206,6 +217,7 @@ impl Proof {
             }
             Err(error @ Error::Superseded { .. }) => Err(error),
             Err(error) => {
+                self.changed = true;
                 if !is_shutdown(&error) {
                     let why = Chain(&error);
                     self.trouble.is(format!("the proof of publication cannot be written, and stands still: {why}"));

@@ -21,6 +21,7 @@ use crate::{
         self, ErrorKind,
         bookmark::Bookmark,
         conninfo::ConnInfo,
+        coverage,
         quote::{ident, qualified},
         sql,
         unproven::Unproven,
@@ -64,6 +65,8 @@ pub(super) struct Sample {
     pub(super) published: Vec<TableName>,
     /// Partitioned outboxes whose rows the publication would give the names of their partitions.
     pub(super) by_partition: Vec<TableName>,
+    /// All that [`coverage`] tells apart, in one text.
+    pub(super) covered: Option<String>,
 }
 
 impl Sample {
@@ -206,6 +209,11 @@ impl Look {
             let (schemas, names): (Vec<String>, Vec<String>) = (row.get(schemas), row.get(names));
             std::iter::zip(schemas, names).map(|(schema, table)| TableName { schema, table }).collect()
         };
+        let covered = format!(
+            "SELECT pg_catalog.string_agg(relation || ' ' || how, ', ' ORDER BY relation) FROM ({}) now",
+            coverage::published(&self.publication, &self.outboxes, client.major())
+        );
+        let covered = client.query_one(&covered, &[]).await?.try_get(0)?;
         let lost = match row.get(9) {
             true => invalidation(row.get(10), row.get(11)),
             false => Some("it was dropped".to_owned()),
@@ -223,6 +231,7 @@ impl Look {
             unproven: self.unproven(&client).await,
             published: tables(5, 6),
             by_partition: tables(7, 8),
+            covered,
         })
     }
 }

@@ -143,7 +143,10 @@ fn judge(
     log: &Log,
 ) -> (Option<Slot>, Option<Lost>) {
     let from = reached.and_then(|reached| reached.on(log));
+    let reading = progress.and_then(|progress| progress.reading.as_ref());
     match found {
+        // Whatever it is, another one is made in its place.
+        Found::Slot(slot) if reading.is_some_and(|reading| reading.visible.is_none()) => (Some(slot), None),
         Found::Slot(slot) => {
             let moved = reached.and_then(|reached| reached.is_passed_by(&slot, log));
             let lost = moved.map(|from| (What::Moved, Some(from), slot.confirmed));

@@ -14,6 +14,7 @@ use crate::{
     config::Config,
     pipeline::{OnUpdate, outbox::Outbox},
     postgres::{
+        coverage,
         progress::{self, Progress},
         publication::Publication,
         quote,
@@ -45,7 +46,8 @@ pub(super) fn step(config: &Config, facts: &Facts, before: &[Step]) -> Option<St
             quote::ident(&facts.server.role.name)
         )),
     };
-    let sql = progress::begin_sql(home, &config.slot, &config.publication);
+    let published = coverage::published(&config.publication, &config.outboxes, facts.server.major());
+    let sql = progress::begin_sql(home, &config.slot, &config.publication, &published);
     Some(Step { title, sql, makes: Vec::new(), action: Action::Adopt, lacking, optional: true })
 }
 

@@ -12,8 +12,9 @@ use super::{
 use crate::{
     config::Config,
     postgres::{
-        progress,
+        coverage, progress,
         slot::{self, Blocker, SlotError},
+        sql::Sql,
     },
 };
 
@@ -44,7 +45,7 @@ pub enum News<'a> {
 
 /// Makes what the plan may make. `observer` is a second session of the same role; `cancelled` ends the wait for the slot.
 pub async fn apply(
-    client: &Client,
+    client: &Sql,
     observer: &Client,
     config: &Config,
     plan: &Plan,
@@ -90,8 +91,9 @@ pub async fn apply(
             false => Ok(()),
         }
     };
+    let published = coverage::published(&config.publication, &config.outboxes, client.major());
     if let Some(step) = slot {
-        prove(progress::prepare_sql(home, &config.slot, &config.publication)).await?;
+        prove(progress::prepare_sql(home, &config.slot, &config.publication, &published)).await?;
         let role: String = client.query_one("select current_user::text", &[]).await?.try_get(0)?;
         let waiting = |blockers: &[Blocker]| news(News::Waiting(blockers));
         let made = slot::create(client, observer, &config.slot, config.failover, &role, waiting, cancelled).await;
@@ -106,7 +108,7 @@ pub async fn apply(
         news(News::Done(&step.title));
     }
     if slot.is_none() && rewrite.or(adopted).is_some() {
-        prove(progress::begin_sql(home, &config.slot, &config.publication)).await?;
+        prove(progress::begin_sql(home, &config.slot, &config.publication, &published)).await?;
     }
     for step in [rewrite, adopted].into_iter().flatten() {
         news(News::Done(&step.title));

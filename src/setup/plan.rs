@@ -16,7 +16,7 @@ use crate::{
     pipeline::outbox::Outbox,
     postgres::{
         dead_letter,
-        progress::{self, IS_PUBLISHED, Progress},
+        progress::{self, IS_PUBLISHED, IS_STREAMED, Progress},
         publication::{Publication, Published},
         quote,
         schema::{self, Variant},
@@ -218,8 +218,8 @@ fn progress(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
         return;
     }
     let home = names::home(config);
-    let made =
-        [Made::in_schema(Kind::Table, home, progress::TABLE), Made::in_schema(Kind::Function, home, IS_PUBLISHED)];
+    let function = |name| Made::in_schema(Kind::Function, home, name);
+    let made = [Made::in_schema(Kind::Table, home, progress::TABLE), function(IS_STREAMED), function(IS_PUBLISHED)];
     let lacking = lacking_in_schema(facts, home, &facts.home);
     steps.push(statements(format!("create {}", made[0]), schema::progress(home), made.into(), lacking, true));
 }

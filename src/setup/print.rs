@@ -7,7 +7,7 @@ use super::{
 use crate::{
     config::Config,
     postgres::{
-        progress, quote,
+        coverage, progress, quote,
         schema::{self, Variant},
     },
 };
@@ -46,16 +46,17 @@ pub fn script(config: &Config, wish: Wish) -> String {
     for outbox in config.outboxes.iter().filter(|outbox| names::is_own(&outbox.columns)) {
         parts.push(names::of(config, outbox).roles());
     }
+    let published = coverage::published(&config.publication, &config.outboxes, 14);
     parts.push(if wish.adopt {
         format!(
             "-- Where the slot stands, while nobody uses it.\n{}\n",
-            progress::begin_sql(home, &config.slot, &config.publication)
+            progress::begin_sql(home, &config.slot, &config.publication, &published)
         )
     } else {
         format!(
             "-- The slot comes last: it sees only what exists before it. This waits for every transaction that is writing.\n\
              {}\n{}\n{}\n",
-            progress::prepare_sql(home, &config.slot, &config.publication),
+            progress::prepare_sql(home, &config.slot, &config.publication, &published),
             plan::slot_statement(&config.slot, config.failover),
             progress::settle_sql(home, &config.slot)
         )

@@ -5,7 +5,7 @@ use std::fmt;
 use tokio_postgres::{Client, Error};
 
 use crate::postgres::{
-    progress::{self, IS_PUBLISHED},
+    progress::{self, IS_PUBLISHED, IS_STREAMED},
     quote, schema,
 };
 
@@ -79,9 +79,9 @@ impl Made {
             Kind::Publication => format!("drop publication if exists {name}"),
             Kind::View => format!("drop view if exists {qualified}"),
             Kind::TriggerFunction => format!("drop function if exists {qualified}()"),
-            Kind::Function if self.name == IS_PUBLISHED => {
+            Kind::Function if [IS_PUBLISHED, IS_STREAMED].contains(&&*self.name) => {
                 format!(
-                    "drop function if exists {qualified}(xid8, {})",
+                    "drop function if exists {qualified}(xid8, oid, {})",
                     quote::qualified(&self.schema, progress::TABLE)
                 )
             }

@@ -63,7 +63,8 @@ fn restarts_and_crashes_under_load_lose_nothing() {
     report.assert_complete();
     outbox.drained(WITHIN);
     let session = database.session();
-    let unproven = "select o.id from walpost.outbox o, walpost.progress p where not walpost.is_published(o.txid, p)";
+    let unproven =
+        "select o.id from walpost.outbox o, walpost.progress p where not walpost.is_published(o.txid, o.tableoid, p)";
     eventually(WITHIN, "all is proven", || session.rows(unproven).is_empty().then_some(()));
     assert_eq!(walpost.terminate(WITHIN), 0);
 }

@@ -46,7 +46,7 @@ fn a_row_that_is_called_published_and_was_never_sent_is_named() {
             writer.one("cut", &format!("o-{n}"));
         }
         let unproven = format!(
-            "select count(*) from walpost.outbox o, walpost.progress p where slot = '{}' and not walpost.is_published(o.txid, p)",
+            "select count(*) from walpost.outbox o, walpost.progress p where slot = '{}' and not walpost.is_published(o.txid, o.tableoid, p)",
             outbox.slot()
         );
         eventually(WITHIN, "all is proven", || (session.get::<u32>(&unproven) == 0).then_some(()));

@@ -39,7 +39,8 @@ fn a_promotion_without_the_slot_is_a_loss_that_is_named_and_recovered_from() {
         let walpost = Walpost::start(&halts);
         walpost.streams(&outbox, WITHIN);
         outbox.writer().bulk(BULK);
-        let proven = "SELECT bool_and(walpost.is_published(o.txid, p)) FROM walpost.outbox o, walpost.progress p";
+        let proven =
+            "SELECT bool_and(walpost.is_published(o.txid, o.tableoid, p)) FROM walpost.outbox o, walpost.progress p";
         let session = database.session();
         eventually(WITHIN, "all rows are proven", || (session.value(proven).as_deref() == Some("t")).then_some(()));
         // Committed and not sent.

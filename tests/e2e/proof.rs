@@ -24,7 +24,7 @@ use crate::support::{
 const WITHIN: Duration = Duration::from_secs(60);
 
 const UNPROVEN: &str =
-    "select o.id from walpost.outbox o, walpost.progress p where not walpost.is_published(o.txid, p)";
+    "select o.id from walpost.outbox o, walpost.progress p where not walpost.is_published(o.txid, o.tableoid, p)";
 
 /// SplitMix64.
 struct Random(u64);
@@ -280,75 +280,109 @@ fn status_and_the_view_say_what_has_become_of_each_event() {
     }
 }
 
+/// What is committed while the publication lacks its table or leaves it out, or is older than that it was added, is in no log that the
+/// slot reads.
 #[test]
-fn the_proof_stands_still_while_the_publication_lacks_the_outbox() {
-    let server = Postgres::start(MAIN, &[]);
-    let database = server.database();
-    let outbox = Outbox::set_up(&database);
-    Kafka::shared().create_topic(&outbox.topic("t"), 1, &[]);
-    let configuration = outbox.configuration(Kafka::shared(), "progress_interval = '100ms'");
-    let session = database.session();
-    session.run("alter publication walpost drop table walpost.outbox");
-    insert(&outbox, "t", "k", "'1'");
-    let walpost = Walpost::start(&configuration);
-    walpost.streams(&outbox, WITHIN);
-    outbox.drained(WITHIN);
-    // It would come after a tick.
-    thread::sleep(Duration::from_secs(1));
-    let published_at = "select published_at::text from walpost.progress";
-    assert_eq!(session.value(published_at), None);
-    session.run("alter publication walpost add table walpost.outbox");
-    eventually(WITHIN, "the proof goes on", || session.value(published_at));
-    assert_eq!(walpost.terminate(WITHIN), 0);
-}
-
-/// By which the slot is known again after a crash.
-#[test]
-fn the_position_is_written_down_every_16_mib_however_long_the_interval() {
-    let server = Postgres::start(MAIN, &["autovacuum=off"]);
-    let database = server.database();
-    let outbox = Outbox::set_up(&database);
-    let walpost = Walpost::start(&outbox.configuration(Kafka::shared(), "progress_interval = '1h'"));
-    walpost.streams(&outbox, WITHIN);
-    let session = database.session();
-    session.run("create table other (v text)");
-    let behind =
-        "select confirmed_flush_lsn - confirmed from walpost.progress join pg_replication_slots on slot_name = slot";
-    for _ in 0..3 {
-        let before: String = session.get("select confirmed from walpost.progress");
-        session.run("insert into other select repeat('x', 1000) from generate_series(1, 20000)");
-        outbox.drained(WITHIN);
-        eventually(WITHIN, "it is written down", || (session.get::<u64>(behind) < 16 << 20).then_some(()));
-        assert_ne!(session.get::<String>("select confirmed from walpost.progress"), before);
-    }
-    assert_eq!(walpost.terminate(WITHIN), 0);
-}
-
-/// As another process raises it while this one does not know it yet: by the proof, and by a dead letter.
-#[test]
-fn a_write_that_names_an_older_epoch_than_the_row_is_refused() {
-    let server = Postgres::start(MAIN, &[]);
-    for (progress_interval, payload) in [("100ms", "'1'"), ("1h", "to_jsonb(repeat('x', 200000))")] {
+fn rows_that_the_publication_did_not_let_through_are_never_called_published() {
+    for version in [14, MAIN, 18] {
+        let server = Postgres::start(version, &[]);
         let database = server.database();
-        let outbox = Outbox::proven(&database);
-        database.sql(include_str!("../../sql/dead_letter.sql"));
+        let outbox = Outbox::set_up(&database);
         let kafka = Kafka::shared();
-        kafka.create_topic(&outbox.topic("t"), 1, &[("max.message.bytes", "100000")]);
-        let more = format!("progress_interval = '{progress_interval}'");
-        let walpost = Walpost::start(&outbox.configuration(kafka, &more));
-        walpost.streams(&outbox, WITHIN);
+        kafka.create_topic(&outbox.topic("t"), 1, &[]);
         let session = database.session();
-        let epoch = || -> u64 { session.get("select epoch from walpost.progress") };
-        session.run("update walpost.progress set epoch = epoch + 1");
-        let raised = epoch();
-        insert(&outbox, "t", "k", payload);
-        eventually(WITHIN, "it gains the slot anew", || (epoch() > raised).then_some(()));
-        let says = format!("standby: slot {} is in use; waiting for it", outbox.slot());
-        assert!(walpost.log().contains(&says), "{}", walpost.log());
-        outbox.drained(WITHIN);
-        assert_eq!(letters(&outbox).len(), usize::from(progress_interval == "1h"));
+        let event = |table: &str, event: &str| {
+            session.run(&format!("insert into {table} (aggregate_type, event_type) values ('t', '{event}')"));
+        };
+        let is_proven = |table: &str, event: &str| {
+            let is_proven = format!(
+                "select walpost.is_published(o.txid, o.tableoid, p) from {table} o, walpost.progress p
+                 where event_type = '{event}'"
+            );
+            session.value(&is_proven).as_deref() == Some("t")
+        };
+        let becomes_proven = |table: &str, name: &str| {
+            event(table, name);
+            eventually(WITHIN, "the event is proven", || is_proven(table, name).then_some(()));
+        };
+        let soon = "progress_interval = '100ms'\n";
+        let (first, second) = ("walpost.outbox", "walpost.second");
+        let walpost = Walpost::start(&outbox.configuration(kafka, soon));
+        walpost.streams(&outbox, WITHIN);
+        becomes_proven(first, "before");
+        session.run("alter publication walpost drop table walpost.outbox");
+        event(first, "left out");
+        session.run("alter publication walpost add table walpost.outbox");
+        let noted = "select not upper_inf(gaps[1]) from walpost.progress";
+        eventually(WITHIN, "it is noted", || (session.value(noted).as_deref() == Some("t")).then_some(()));
+        becomes_proven(first, "after");
         assert_eq!(walpost.terminate(WITHIN), 0);
+        if version >= 15 {
+            session.run("alter publication walpost set table walpost.outbox where (event_type <> 'filtered')");
+            event(first, "filtered");
+            session.run("alter publication walpost set table walpost.outbox");
+        } else {
+            session.run("alter publication walpost set (publish = 'delete')");
+            event(first, "filtered");
+            session.run("alter publication walpost set (publish = 'insert')");
+        }
+        // Another outbox, with a past.
+        session.run("create table walpost.second (like walpost.outbox including all)");
+        event(second, "older");
+        session.run("alter publication walpost add table walpost.second");
+        let topic = outbox.topic("t");
+        let both = |table: &str| format!("[[outbox]]\ntable = '{table}'\nroute.topic = '{topic}'\n");
+        let walpost = Walpost::start(&outbox.configuration(kafka, &[soon, &both(first), &both(second)].concat()));
+        walpost.streams(&outbox, WITHIN);
+        becomes_proven(first, "last");
+        becomes_proven(second, "last");
+        for (table, event, proven) in [
+            (first, "before", true),
+            (first, "left out", false),
+            (first, "after", true),
+            (first, "filtered", false),
+            (second, "older", false),
+        ] {
+            assert_eq!(is_proven(table, event), proven, "{version}: {event}");
+        }
+        assert_eq!(walpost.terminate(WITHIN), 0);
+        let sent = kafka.read(&topic, 4, WITHIN);
+        let sent: Vec<_> = sent.iter().filter_map(|record| record.header("event_type")).collect();
+        assert_eq!(sent, ["before", "after", "last", "last"], "{version}");
     }
+}
+
+/// Its rows were not in the log of the table.
+#[test]
+fn rows_of_a_partition_that_is_attached_with_them_are_never_called_published() {
+    let server = Postgres::start(MAIN, &[]);
+    let database = server.database();
+    let session = database.session();
+    session.run(include_str!("../../sql/outbox_partitioned.sql"));
+    session.run("select walpost.make_partitions()");
+    let outbox = Outbox::set_up(&database);
+    let kafka = Kafka::shared();
+    kafka.create_topic(&outbox.topic("t"), 1, &[]);
+    let walpost = Walpost::start(&outbox.configuration(kafka, "progress_interval = '100ms'"));
+    walpost.streams(&outbox, WITHIN);
+    session.run(
+        "create table walpost.outbox_past (like walpost.outbox including defaults including constraints);
+         insert into walpost.outbox_past (seq, aggregate_type, event_type, occurred_at) values (0, 't', 'past', '2001-02-03');
+         alter table walpost.outbox attach partition walpost.outbox_past for values from ('2001-01-01') to ('2002-01-01')",
+    );
+    let noted = "select 'walpost.outbox_past'::regclass = any (covered) from walpost.progress";
+    eventually(WITHIN, "it is noted", || (session.value(noted).as_deref() == Some("t")).then_some(()));
+    let proven = "select string_agg(event_type, ' ' order by event_type) from walpost.outbox o, walpost.progress p
+                  where walpost.is_published(o.txid, o.tableoid, p)";
+    session.run("insert into walpost.outbox (aggregate_type, event_type) values ('t', 'now')");
+    eventually(WITHIN, "it is proven", || (session.value(proven).as_deref() == Some("now")).then_some(()));
+    let later =
+        "insert into walpost.outbox (aggregate_type, event_type, occurred_at) values ('t', 'of then', '2001-02-03')";
+    session.run(later);
+    eventually(WITHIN, "so is what comes later", || {
+        (session.value(proven).as_deref() == Some("now of then")).then_some(())
+    });
+    assert_eq!(walpost.terminate(WITHIN), 0);
 }
 
 #[test]

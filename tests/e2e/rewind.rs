@@ -110,7 +110,8 @@ fn begins_again(version: u16, exactly_once: bool) {
     let database = Postgres::shared(version).database();
     let story = Story::new(&database, exactly_once);
     story.sees(&ONCE);
-    let proven = "SELECT count(*) FROM walpost.outbox o, walpost.progress p WHERE walpost.is_published(o.txid, p)";
+    let proven =
+        "SELECT count(*) FROM walpost.outbox o, walpost.progress p WHERE walpost.is_published(o.txid, o.tableoid, p)";
     let session = database.session();
     let before: u32 = session.get(proven);
     let place = story.place(4);

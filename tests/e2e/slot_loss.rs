@@ -180,7 +180,8 @@ fn a_killed_process_finds_its_slot_again_however_far_it_went_since_it_was_writte
 /// Waits until every row of the table is proven published.
 fn proven(outbox: &Outbox<'_>) {
     let session = outbox.database.session();
-    let proven = "SELECT bool_and(walpost.is_published(o.txid, p)) FROM walpost.outbox o, walpost.progress p";
+    let proven =
+        "SELECT bool_and(walpost.is_published(o.txid, o.tableoid, p)) FROM walpost.outbox o, walpost.progress p";
     eventually(WITHIN, "all rows are proven", || (session.value(proven).as_deref() == Some("t")).then_some(()));
 }
 
@@ -291,8 +292,7 @@ fn a_slot_that_is_gone_at_the_start_costs_no_event_and_repeats_none_that_is_prov
         let walpost = Walpost::start(&configuration);
         walpost.streams(&outbox, WITHIN);
         writer.bulk(Bulk { transactions: 300, rows: 10, aggregates: 7, padding: 50 });
-        let rest =
-            "SELECT count(*) FROM walpost.outbox o, walpost.progress p WHERE NOT walpost.is_published(o.txid, p)";
+        let rest = "SELECT count(*) FROM walpost.outbox o, walpost.progress p WHERE NOT walpost.is_published(o.txid, o.tableoid, p)";
         let session = database.session();
         eventually(WITHIN, "all but the old one is proven", || (session.get::<u32>(rest) == 1).then_some(()));
         assert_eq!(walpost.terminate(WITHIN), 0);
@@ -335,13 +335,9 @@ fn a_slot_that_is_lost_right_after_it_was_set_up_costs_no_event() {
         let mut writer = outbox.writer();
         if by_script {
             session.run(&format!("SELECT pg_drop_replication_slot('{}'); DELETE FROM walpost.progress", outbox.slot()));
-            let script = walpost(&["setup", "--print", "--slot", outbox.slot()]).stdout;
-            let (objects, slot) = script.split_once("-- The slot comes last").expect("it says so");
-            session.run(objects);
-            let (_, slot) = slot.split_once('\n').expect("the comment ends");
-            // Each by itself, as psql does. Whatever the slot may have is written down before it is made.
-            for statement in slot.split_inclusive(";\n") {
-                session.run(statement);
+            // Whatever the slot may have is written down before it is made.
+            for statement in outbox.slot_statements() {
+                session.run(&statement);
                 if statement.contains("pg_create_logical") {
                     writer.bulk(few);
                 }
@@ -417,7 +413,7 @@ fn a_gap_that_is_accepted_is_named_and_not_sent() {
         // Nothing that was there says any more that it is published, and what came later does.
         let walpost = Walpost::start(&configuration);
         let unproven = "SELECT string_agg(aggregate_id, ', ' ORDER BY seq) FROM walpost.outbox o, walpost.progress p
-                        WHERE NOT walpost.is_published(o.txid, p)";
+                        WHERE NOT walpost.is_published(o.txid, o.tableoid, p)";
         eventually(WITHIN, "what came later is proven", || {
             (session.value(unproven).as_deref() == Some("before, in the gap")).then_some(())
         });

@@ -276,7 +276,7 @@ fn order(outbox: &Outbox, all: &[Column]) -> Result<Vec<String>, Unreadable> {
 async fn columns(client: &Client, oid: u32) -> Result<Vec<Column>, Error> {
     let rows = client
         .query(
-            "select attname::text, atttypid, format_type(atttypid, null), attnotnull, attgenerated <> '',
+            "select attname::text, atttypid, replace(format_type(atttypid, null), chr(34), ''), attnotnull, attgenerated <> '',
                     format('%I.%I', n.nspname, t.typname)
              from pg_attribute join pg_type t on t.oid = atttypid join pg_namespace n on n.oid = typnamespace
              where attrelid = $1 and attnum > 0 and not attisdropped order by attnum",

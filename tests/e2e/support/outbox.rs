@@ -32,8 +32,13 @@ pub struct Outbox<'a> {
 impl<'a> Outbox<'a> {
     /// Makes schema, table and publication, then the slot: the order in which a slot knows its publication.
     pub fn create(database: &'a Database<'a>) -> Outbox<'a> {
-        let session = database.session();
-        session.run(
+        let outbox = Outbox::without_slot(database);
+        database.sql(&format!("SELECT pg_create_logical_replication_slot('{}', 'pgoutput')", outbox.slot()));
+        outbox
+    }
+
+    fn without_slot(database: &'a Database<'a>) -> Outbox<'a> {
+        database.sql(
             "CREATE SCHEMA walpost;
              CREATE TABLE walpost.outbox (
                id uuid PRIMARY KEY DEFAULT gen_random_uuid(), seq bigint GENERATED ALWAYS AS IDENTITY,
@@ -43,7 +48,6 @@ impl<'a> Outbox<'a> {
                txid xid8 NOT NULL DEFAULT pg_current_xact_id());
              CREATE PUBLICATION walpost FOR TABLE walpost.outbox WITH (publish = 'insert')",
         );
-        session.run(&format!("SELECT pg_create_logical_replication_slot('{}', 'pgoutput')", database.name));
         Outbox { database, committed: Mutex::new(Vec::new()), writers: AtomicU32::new(0) }
     }
 
@@ -55,16 +59,21 @@ impl<'a> Outbox<'a> {
         Outbox { database, committed: Mutex::new(Vec::new()), writers: AtomicU32::new(0) }
     }
 
-    /// As [`Outbox::create`], with the table in which walpost proves what is published. No row is older than the slot.
+    /// As [`Outbox::create`], with the table in which walpost proves what is published.
     pub fn proven(database: &'a Database<'a>) -> Outbox<'a> {
-        let outbox = Outbox::create(database);
-        database.sql(include_str!("../../../sql/progress.sql"));
-        database.sql(&format!(
-            "INSERT INTO walpost.progress (slot, system_identifier, timeline, published)
-             SELECT '{}', system_identifier, 1, pg_current_snapshot() FROM pg_control_system()",
-            outbox.slot()
-        ));
+        let outbox = Outbox::without_slot(database);
+        let session = database.session();
+        session.run(include_str!("../../../sql/progress.sql"));
+        outbox.slot_statements().iter().for_each(|statement| session.run(statement));
         outbox
+    }
+
+    /// What makes the slot and begins its proof, as `walpost setup --print` has it for psql.
+    pub fn slot_statements(&self) -> Vec<String> {
+        let script = walpost(&["setup", "--print", "--slot", self.slot()]).stdout;
+        let (_, slot) = script.split_once("-- The slot comes last").expect("it says so");
+        let (_, statements) = slot.split_once('\n').expect("the comment ends");
+        statements.split_inclusive(";\n").map(str::to_owned).collect()
     }
 
     /// The same outbox in a copy of its database.

@@ -8,9 +8,11 @@ use super::{
 /// All that is committed now counts as published by a slot.
 pub fn prove(database: &Database<'_>, slot: &str) {
     database.sql(&format!(
-        "INSERT INTO walpost.progress (slot, system_identifier, timeline, started, published)
-         SELECT '{slot}', system_identifier, 1, '1:1:', pg_current_snapshot() FROM pg_control_system()
-         ON CONFLICT (slot) DO UPDATE SET published = excluded.published, started = coalesce(progress.started, excluded.started)"
+        "INSERT INTO walpost.progress (slot, system_identifier, timeline, started, published, covered)
+         SELECT '{slot}', system_identifier, 1, '1:1:', pg_current_snapshot(), array(SELECT oid FROM pg_class WHERE relkind = 'r')
+         FROM pg_control_system()
+         ON CONFLICT (slot) DO UPDATE SET
+             published = excluded.published, started = coalesce(progress.started, excluded.started), covered = excluded.covered"
     ));
 }
 

@@ -1,0 +1,79 @@
+//! Which rows the publication let through to a slot, beside when they were committed: the part of the proof of publication
+//! that is about tables.
+//!
+//! A row that is inserted while its table is not published, or while a filter leaves it out, is in no slot's stream,
+//! however far that is confirmed. So the slot's row of progress lists the tables that are streamed, a partition as a table of its
+//! own, and of each *how*: which rows of the catalog, in which version, make it published. A change of that is never taken back
+//! by another one, since ids of transactions grow, so what is found the same at two moments was the same in between. Where
+//! it is not, there is a gap: of transactions that were not proven before it, and had begun when its end was seen, nothing is
+//! known.
+
+use crate::{pipeline::outbox::Outbox, postgres::quote};
+
+/// All transactions whose ids are given by now, as an expression: ended ones, those that run, and those that have
+/// written their commit and are not seen yet.
+pub const BEGUN: &str = "pg_catalog.format('%1$s:%1$s:', pg_catalog.pg_current_xact_id())::pg_catalog.pg_snapshot";
+
+/// The columns of [`whole`] and [`continued`].
+pub const COLUMNS: &str = "covered, covered_how, gaps";
+
+/// A query of what is published by now: `relation` and `how`. `major`: the server's, or 14 for what holds on all.
+pub fn published(publication: &str, outboxes: &[Outbox], major: i32) -> String {
+    let tables: Vec<_> = outboxes
+        .iter()
+        .map(|outbox| format!("({})", quote::literal(&quote::qualified(&outbox.name.schema, &outbox.name.table))))
+        .collect();
+    let of_schema = if major >= 15 {
+        " union all select oid, xmin from pg_catalog.pg_publication_namespace
+          where pnpubid = p.oid and pnnspid = t.relnamespace"
+    } else {
+        ""
+    };
+    format!(
+        "select coalesce(leaf.relid, t.oid) as relation,
+        pg_catalog.concat_ws(' ', p.oid, p.xmin, via.rows,
+            (select pg_catalog.string_agg(i.xmin::text, ' ' order by i.inhrelid)
+             from pg_catalog.pg_partition_ancestors(leaf.relid) a join pg_catalog.pg_inherits i on i.inhrelid = a.relid)) as how
+ from (values {}) named(name)
+ join pg_catalog.pg_class t on t.oid = pg_catalog.to_regclass(named.name)
+ join pg_catalog.pg_publication p on p.pubname = {} and p.pubinsert and (p.pubviaroot or t.relkind <> 'p')
+ left join lateral pg_catalog.pg_partition_tree(t.oid) leaf on leaf.isleaf
+ cross join lateral (
+     select pg_catalog.string_agg(v.oid || '/' || v.xmin, ' ' order by v.oid) as rows
+     from (select oid, xmin from pg_catalog.pg_publication_rel
+           where prpubid = p.oid and (prrelid = t.oid or not p.pubviaroot
+               and prrelid in (select relid from pg_catalog.pg_partition_ancestors(t.oid))){of_schema}) v) via
+ where p.puballtables or via.rows is not null",
+        tables.join(", "),
+        quote::literal(publication)
+    )
+}
+
+/// The columns of a slot that has, or will have, all that is inserted into these from now on.
+pub fn whole(published: &str) -> String {
+    format!(
+        "select pg_catalog.array_agg(relation) as covered, pg_catalog.array_agg(how) as covered_how,
+       pg_catalog.array_agg(null::pg_catalog.int8multirange) as gaps
+from ({published}) now"
+    )
+}
+
+/// The columns as they are to be, in an UPDATE of the row. A table that is not published any more stays, in a gap without an
+/// end, as long as it exists.
+pub fn continued(published: &str) -> String {
+    format!(
+        "select pg_catalog.array_agg(relation), pg_catalog.array_agg(coalesce(how, '')),
+        pg_catalog.array_agg(case
+            when coalesce(how, '') = was then gaps
+            when is_known is null then ends
+            when was = '' then gaps * ends
+            else coalesce(gaps, '{{}}') + pg_catalog.int8multirange(pg_catalog.int8range(
+                pg_catalog.pg_snapshot_xmin(progress.published)::text::bigint, case when how is not null then here end)) end)
+ from (select distinct relation, how from ({published}) p) now
+ full join (select relation, was, gaps, true as is_known
+            from unnest(progress.covered, progress.covered_how, progress.gaps) k(relation, was, gaps)) known using (relation)
+ cross join (select pg_catalog.pg_current_xact_id()::text::bigint as here) h
+ cross join lateral (select pg_catalog.int8multirange(pg_catalog.int8range(null, here)) as ends) e
+ where how is not null or exists (select from pg_catalog.pg_class where oid = relation)"
+    )
+}
