@@ -528,7 +528,7 @@ fn row_security_that_hides_rows_is_refused_before_anything_is_made() {
 fn without_a_table_that_remembers_it_no_snapshot_is_begun() {
     let database = Postgres::shared(MAIN).database();
     let (outbox, kafka) = without_slot(&database, &[], 1);
-    database.sql("DROP FUNCTION walpost.is_published; DROP TABLE walpost.progress");
+    database.sql("DROP FUNCTION walpost.is_published; DROP FUNCTION walpost.is_streamed; DROP TABLE walpost.progress");
     let walpost = Walpost::start(&initial(&outbox, kafka, ""));
     assert_eq!(walpost.wait_exit(WITHIN), 1);
     assert!(walpost.log().contains("needs table walpost.progress"), "{}", walpost.log());
