@@ -57,7 +57,8 @@ create table if not exists walpost.progress (
     -- Reading of the table that is under way.
     reading           text
         constraint progress_reading_is_known check (reading in ('initial', 'recovery')),
-    reading_since     timestamptz,
+    reading_since     timestamptz
+        constraint progress_reading_has_a_time check (reading is null or reading_since is not null),
     reading_visible   pg_snapshot,
     reading_at        pg_lsn,
     reading_key       jsonb,

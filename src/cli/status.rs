@@ -21,7 +21,7 @@ use crate::{
     config::{Config, Flags, Needs},
     postgres::{
         bookmark::Bookmark,
-        progress::{self, Progress},
+        progress::{self, Progress, Reading, ReadingKind},
         quote,
         server::Server,
         slot::{Holder, Slot},
@@ -107,6 +107,12 @@ impl Proof {
         jiff::Timestamp::try_from(at).ok()
     }
 
+    /// What is read of the tables before the stream, and since when.
+    fn reading(&self) -> Option<(&Reading, jiff::Timestamp)> {
+        let reading = self.progress.as_ref().filter(|_| self.is_ours)?.reading.as_ref()?;
+        Some((reading, jiff::Timestamp::try_from(reading.since).ok()?))
+    }
+
     fn published(&self) -> String {
         match (&self.progress, self.published_at()) {
             (None, _) => "not known (walpost setup makes the table that says)".to_owned(),
@@ -124,7 +130,10 @@ fn not_proven(unproven: &Unproven) -> String {
         0 => String::new(),
         _ => format!(", the oldest {} old, 95% below {}", age(oldest), age(p95)),
     };
-    let older = if older == 0 { String::new() } else { format!("; {older} older than the slot, and not sent") };
+    let older = match older {
+        0 => String::new(),
+        _ => format!("; {older} older than the slot, or not let through by the publication, and not sent"),
+    };
     format!("{rows} row{}{ages}{older}", if rows == 1 { "" } else { "s" })
 }
 
@@ -199,6 +208,9 @@ fn as_json(slot: &Slot, proof: &Proof, bookmarks: &[Bookmark], running: Option<&
         "lag_seconds": running.and_then(|running| running.lag_seconds),
         "published_at": proof.published_at().map(|at| format!("{at:.3}")),
         "unproven": proof.unproven,
+        "reading": proof.reading().map(|(reading, since)| json!({
+            "kind": reading.kind.word(), "since": format!("{since:.3}")
+        })),
         "retained_bytes": slot.retained_bytes,
         "safe_bytes": slot.safe_bytes,
         "wal_status": slot.wal_status,
@@ -231,6 +243,13 @@ fn as_table(slot: &Slot, proof: &Proof, bookmarks: &[Bookmark], running: Option<
     row("published", proof.published());
     if let Some(unproven) = &proof.unproven {
         row("not proven", not_proven(unproven));
+    }
+    if let Some((reading, since)) = proof.reading() {
+        let what = match reading.kind {
+            ReadingKind::Initial => "rows that are older than the slot",
+            ReadingKind::Recovery => "rows that a lost slot left unpublished",
+        };
+        row("reading", format!("{what}, since {since:.3}"));
     }
     row(
         "kept log",

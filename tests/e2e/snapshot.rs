@@ -388,6 +388,9 @@ fn a_row_that_is_read_and_that_kafka_does_not_have_is_not_noted_as_sent() {
     // It would come with the next turn of the session.
     thread::sleep(Duration::from_secs(1));
     assert_eq!(reading(&outbox, "reading = 'initial' AND published IS NULL").as_deref(), Some("true"));
+    let status = ["status", "--database-url", &database.url(), "--slot", outbox.slot(), "--http-listen", "off"];
+    let status = crate::support::walpost::walpost(&status).stdout;
+    assert!(status.contains("rows that are older than the slot, since 2"), "{status}");
     walpost.kill();
     kafka.unblock(&topic);
     let walpost = Walpost::start(&configuration);
