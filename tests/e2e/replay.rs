@@ -20,7 +20,7 @@ use crate::support::{
     process::{Launch, Process, Signal},
     records::{Isolation, Record},
     scratch,
-    streamed::{WITHIN, all, quick},
+    streamed::{WITHIN, all, quick, streamed},
     walpost::{Finished, Walpost, walpost},
 };
 
@@ -380,6 +380,29 @@ fn exactly_once_a_replay_has_a_producer_of_its_own_and_moves_no_position() {
     let last = &again[again.len() - 10..];
     assert!(last.iter().zip(&records).all(|(again, sent)| same(sent, again)));
     assert_eq!(running.terminate(WITHIN), 0);
+}
+
+/// What the publication's row filter leaves out is not the slot's, whatever way rows go.
+#[test]
+fn rows_that_a_filter_leaves_out_are_neither_replayed_nor_recovered() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::proven(&database);
+    let session = database.session();
+    session.run("ALTER PUBLICATION walpost SET TABLE walpost.outbox WHERE (aggregate_id <> 'hidden')");
+    let topic = outbox.topic("order");
+    Kafka::shared().create_topic(&topic, 1, &[]);
+    let mut writer = outbox.writer();
+    let mut both = || ["shown", "hidden"].iter().for_each(|key| writer.one("order", key));
+    both();
+    streamed(&outbox, "", &[]);
+    let replayed = Site::new(&outbox, "").replay(&["--since", "1h", "--stdout"]);
+    assert_eq!((replayed.code, replayed.stdout.lines().count()), (0, 1), "{replayed:?}");
+    assert!(replayed.stdout.contains("shown"), "{replayed:?}");
+    session.run(&format!("SELECT pg_drop_replication_slot('{}')", outbox.slot()));
+    both();
+    let records = streamed(&outbox, "", &[&topic]);
+    assert!(records.last().is_some_and(|record| record.header("recovered").is_some()), "{records:?}");
+    assert!(records.iter().all(|record| record.key_text() == Some("shown")), "{records:?}");
 }
 
 #[test]

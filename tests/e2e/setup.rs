@@ -199,7 +199,7 @@ fn failed_setups_leave_no_slot() {
     let server = Postgres::start(MAIN, &["max_replication_slots=1"]);
     let database = server.database();
     server.sql("select pg_create_physical_replication_slot('taken')");
-    for _ in 0..3 {
+    for _ in 0..20 {
         let failed = on(&database, "setup", &[]);
         assert_eq!(failed.code, 1);
         assert!(failed.stdout.contains("max_replication_slots"), "{failed:?}");
