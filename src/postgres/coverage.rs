@@ -14,6 +14,10 @@ use crate::{pipeline::outbox::Outbox, postgres::quote};
 /// written their commit and are not seen yet.
 pub const BEGUN: &str = "pg_catalog.format('%1$s:%1$s:', pg_catalog.pg_current_xact_id())::pg_catalog.pg_snapshot";
 
+/// In a *how* that has a row filter. What the filter leaves out counts as published as long as it stands; once it is another one,
+/// the gap goes back to where it began.
+const FILTERED: &str = "/filtered";
+
 /// The columns of [`whole`] and [`continued`].
 pub const COLUMNS: &str = "covered, covered_how, gaps";
 
@@ -24,26 +28,31 @@ pub fn published(publication: &str, outboxes: &[Outbox], major: i32) -> String {
         .map(|outbox| format!("({})", quote::literal(&quote::qualified(&outbox.name.schema, &outbox.name.table))))
         .collect();
     let of_schema = if major >= 15 {
-        " union all select oid, xmin from pg_catalog.pg_publication_namespace
+        " union all select oid, xmin, '' from pg_catalog.pg_publication_namespace
           where pnpubid = p.oid and pnnspid = t.relnamespace"
     } else {
         ""
     };
     format!(
-        "select coalesce(leaf.relid, t.oid) as relation,
-        pg_catalog.concat_ws(' ', p.oid, p.xmin, via.rows,
+        "select leaf.oid as relation,
+        pg_catalog.concat_ws(' ', p.oid, p.xmin, via.rows, name.xmin,
             (select pg_catalog.string_agg(i.xmin::text, ' ' order by i.inhrelid)
-             from pg_catalog.pg_partition_ancestors(leaf.relid) a join pg_catalog.pg_inherits i on i.inhrelid = a.relid)) as how
+             from pg_catalog.pg_partition_ancestors(leaf.oid) a join pg_catalog.pg_inherits i on i.inhrelid = a.relid)) as how
  from (values {}) named(name)
  join pg_catalog.pg_class t on t.oid = pg_catalog.to_regclass(named.name)
+ join pg_catalog.pg_type name on name.oid = t.reltype
  join pg_catalog.pg_publication p on p.pubname = {} and p.pubinsert and (p.pubviaroot or t.relkind <> 'p')
- left join lateral pg_catalog.pg_partition_tree(t.oid) leaf on leaf.isleaf
+ left join lateral pg_catalog.pg_partition_tree(t.oid) part on part.isleaf
+ join pg_catalog.pg_class leaf on leaf.oid = coalesce(part.relid, t.oid) and leaf.relkind = 'r' and leaf.relpersistence = 'p'
  cross join lateral (
-     select pg_catalog.string_agg(v.oid || '/' || v.xmin, ' ' order by v.oid) as rows
-     from (select oid, xmin from pg_catalog.pg_publication_rel
+     select pg_catalog.string_agg(v.oid || '/' || v.xmin || v.filter, ' ' order by v.oid) as rows
+     from (select oid, xmin, case when pg_catalog.to_jsonb(r) ->> 'prqual' is null then '' else '{FILTERED}' end as filter
+           from pg_catalog.pg_publication_rel r
            where prpubid = p.oid and (prrelid = t.oid or not p.pubviaroot
                and prrelid in (select relid from pg_catalog.pg_partition_ancestors(t.oid))){of_schema}) v) via
- where p.puballtables or via.rows is not null",
+ where (p.puballtables or via.rows is not null) and not (p.pubviaroot and t.relispartition and (p.puballtables or exists (
+     select from pg_catalog.pg_publication_rel
+     where prpubid = p.oid and prrelid <> t.oid and prrelid in (select relid from pg_catalog.pg_partition_ancestors(t.oid)))))",
         tables.join(", "),
         quote::literal(publication)
     )
@@ -64,16 +73,30 @@ pub fn continued(published: &str) -> String {
     format!(
         "select pg_catalog.array_agg(relation), pg_catalog.array_agg(coalesce(how, '')),
         pg_catalog.array_agg(case
-            when coalesce(how, '') = was then gaps
-            when is_known is null then ends
-            when was = '' then gaps * ends
-            else coalesce(gaps, '{{}}') + pg_catalog.int8multirange(pg_catalog.int8range(
-                pg_catalog.pg_snapshot_xmin(progress.published)::text::bigint, case when how is not null then here end)) end)
+            when how = was then gaps
+            else case
+                when is_known is null then ends
+                when was = '' then case when how is null then gaps else gaps * ends end
+                else coalesce(gaps, '{{}}') + pg_catalog.int8multirange(pg_catalog.int8range(
+                    case when was like '%{FILTERED}%' then (select max(lower(g)) from unnest(gaps) g)
+                         else pg_catalog.pg_snapshot_xmin(progress.published)::text::bigint end,
+                    case when how is not null then here end)) end
+                + case when progress.reading = 'initial' then pg_catalog.int8multirange(pg_catalog.int8range(null,
+                    coalesce(pg_catalog.pg_snapshot_xmax(progress.started)::text::bigint, here))) else '{{}}' end
+            end)
  from (select distinct relation, how from ({published}) p) now
  full join (select relation, was, gaps, true as is_known
             from unnest(progress.covered, progress.covered_how, progress.gaps) k(relation, was, gaps)) known using (relation)
  cross join (select pg_catalog.pg_current_xact_id()::text::bigint as here) h
  cross join lateral (select pg_catalog.int8multirange(pg_catalog.int8range(null, here)) as ends) e
  where how is not null or exists (select from pg_catalog.pg_class where oid = relation)"
+    )
+}
+
+/// Whether the row does not say yet that a row filter is another one: of a table of the query, as an expression.
+pub fn filter_changed(published: &str) -> String {
+    format!(
+        "exists (select from unnest(progress.covered, progress.covered_how) known(relation, was)
+                 join ({published}) now using (relation) where was like '%{FILTERED}%' and how <> was)"
     )
 }

@@ -475,7 +475,9 @@ impl Hold {
             "published = case when {keeps} then published else reading_visible end,
             published_at = case when {keeps} then published_at else reading_since end,
             started_sent = started_sent or started::text = reading_visible::text,
-            reading = null, reading_since = null, reading_visible = null, reading_at = null, reading_key = null"
+            reading = null, reading_since = null, reading_visible = null, reading_at = null, reading_key = null, ({}) = ({})",
+            coverage::COLUMNS,
+            coverage::continued(&self.published)
         );
         self.update(client, assignments, &[]).await
     }

@@ -1,5 +1,7 @@
 //! An outbox as prune finds it: what there is, whether any of it may be deleted, and the condition that says which rows.
 
+use std::slice;
+
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::{Error, Order};
@@ -7,7 +9,7 @@ use crate::{
     config::Config,
     pipeline::{OnUpdate, outbox::Outbox},
     postgres::{
-        dead_letter, progress,
+        coverage, dead_letter, progress,
         publication::Publication,
         published::Published,
         quote::{ident, literal, qualified},
@@ -274,7 +276,7 @@ impl Proof {
         has_letters: bool,
     ) -> Result<Proof, Error> {
         let home = names::home(config);
-        let condition = published.condition(home, has_letters);
+        let mut condition = published.condition(home, has_letters);
         if !published.is_by_progress() {
             return Ok(Proof { condition });
         }
@@ -293,15 +295,18 @@ impl Proof {
             .query(&format!("select slot, system_identifier, publication from {table} order by slot"), &[])
             .await?;
         let mut own = None;
+        // Slots that are still to note that the row filter changed: by what they say, all that it had left out is published.
+        let mut unsure = Vec::new();
         // Slots that need not prove each row, and the condition for that.
         let mut excused: Vec<(String, Option<String>)> = Vec::new();
         for row in &rows {
             let (slot, theirs): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+            let name: Option<String> = row.try_get(2)?;
             if slot == config.slot {
                 own = Some(theirs);
                 continue;
             }
-            let Some(name) = row.try_get::<_, Option<String>>(2)? else { continue };
+            let Some(name) = name else { continue };
             let Some(other) = Publication::read(client, major, &name).await? else { continue };
             match other.published(&outbox.name.schema, &outbox.name.table) {
                 None => excused.push((slot, None)),
@@ -312,9 +317,23 @@ impl Proof {
                 }
             }
         }
+        // After the publications were read.
+        for row in &rows {
+            let (slot, name): (String, Option<String>) = (row.try_get(0)?, row.try_get(2)?);
+            let through = name.as_deref().filter(|_| slot != config.slot).unwrap_or(&config.publication);
+            let published = coverage::published(through, slice::from_ref(outbox), major);
+            let unnoted =
+                format!("select {} from {table} progress where slot = $1", coverage::filter_changed(&published));
+            if client.query_opt(&unnoted, &[&slot]).await?.is_some_and(|row| row.get(0)) {
+                unsure.push(literal(&slot));
+            }
+        }
         let own = own.ok_or_else(|| Error::NoProgress { table: table.clone(), slot: config.slot.clone() })?;
         if own != system {
             return Err(Error::OtherServer { slot: config.slot.clone(), theirs: own, ours: system });
+        }
+        if !unsure.is_empty() {
+            condition = format!("(p.slot <> all (array[{}]) and {condition})", unsure.join(", "));
         }
         let system = literal(&system);
         let slot = literal(&config.slot);

@@ -15,6 +15,7 @@ use crate::support::{
     outbox::Outbox,
     postgres::{MAIN, Postgres, VERSIONS},
     process::Signal,
+    proof::pruned,
     proxy::Proxy,
     records::{Isolation, Reader},
     session::Session,
@@ -316,6 +317,9 @@ fn rows_that_the_publication_did_not_let_through_are_never_called_published() {
         let noted = "select not upper_inf(gaps[1]) from walpost.progress";
         eventually(WITHIN, "it is noted", || (session.value(noted).as_deref() == Some("t")).then_some(()));
         becomes_proven(first, "after");
+        session.run("alter table walpost.outbox rename to other");
+        event("walpost.other", "renamed");
+        session.run("alter table walpost.other rename to outbox");
         assert_eq!(walpost.terminate(WITHIN), 0);
         if version >= 15 {
             session.run("alter publication walpost set table walpost.outbox where (event_type <> 'filtered')");
@@ -340,6 +344,7 @@ fn rows_that_the_publication_did_not_let_through_are_never_called_published() {
             (first, "before", true),
             (first, "left out", false),
             (first, "after", true),
+            (first, "renamed", false),
             (first, "filtered", false),
             (second, "older", false),
         ] {
@@ -350,6 +355,115 @@ fn rows_that_the_publication_did_not_let_through_are_never_called_published() {
         let sent: Vec<_> = sent.iter().filter_map(|record| record.header("event_type")).collect();
         assert_eq!(sent, ["before", "after", "last", "last"], "{version}");
     }
+}
+
+/// The same where no row of the publication's own says so.
+#[test]
+fn rows_that_a_former_filter_or_no_log_kept_back_are_never_called_published() {
+    let server = Postgres::start(MAIN, &[]);
+    let database = server.database();
+    let session = database.session();
+    session.run(include_str!("../../sql/outbox_partitioned.sql"));
+    session.run("select walpost.make_partitions()");
+    let outbox = Outbox::set_up(&database);
+    let kafka = Kafka::shared();
+    let topic = outbox.topic("t");
+    kafka.create_topic(&topic, 1, &[]);
+    let event = |table: &str, event: &str, day: &str| {
+        session.run(&format!(
+            "insert into {table} (aggregate_type, event_type, occurred_at) values ('t', '{event}', {day})"
+        ));
+    };
+    let proven = || -> Vec<String> {
+        let proven = "select event_type from walpost.outbox o, walpost.progress p
+                      where walpost.is_published(o.txid, o.tableoid, p) order by event_type";
+        session.rows(proven).into_iter().map(|mut row| row.remove(0).expect("an event")).collect()
+    };
+    let becomes_proven = |name: &str| {
+        event("walpost.outbox", name, "now()");
+        eventually(WITHIN, "the event is proven", || proven().iter().any(|event| event == name).then_some(()));
+    };
+    let noted = |what: &str| {
+        let noted = format!("select bool_or(how like '%{what}%') from walpost.progress, unnest(covered_how) how");
+        eventually(WITHIN, "it is noted", || (session.value(&noted).as_deref() == Some("t")).then_some(()));
+    };
+    let configuration = outbox.configuration(kafka, "progress_interval = '100ms'");
+    let walpost = Walpost::start(&configuration);
+    walpost.streams(&outbox, WITHIN);
+    becomes_proven("1");
+    session.run(
+        "create unlogged table walpost.outbox_past partition of walpost.outbox for values from ('2001-01-01') to ('2002-01-01')",
+    );
+    becomes_proven("2");
+    event("walpost.outbox", "unlogged", "'2001-02-03'");
+    becomes_proven("3");
+    session.run("alter publication walpost set table walpost.outbox where (event_type <> 'filtered')");
+    noted("filtered");
+    becomes_proven("4");
+    event("walpost.outbox", "filtered", "now()");
+    becomes_proven("5");
+    assert_eq!(walpost.terminate(WITHIN), 0);
+    session.run("alter publication walpost set table walpost.outbox");
+    let pruned = pruned(&database, &["--retention", "0s"]);
+    assert_eq!(pruned["deleted"], 0, "what the filter left out is not told from the rest: {pruned}");
+    let walpost = Walpost::start(&configuration);
+    walpost.streams(&outbox, WITHIN);
+    becomes_proven("6");
+    assert_eq!(proven(), ["1", "2", "3", "6"]);
+    assert_eq!(walpost.terminate(WITHIN), 0);
+    let sent = kafka.read(&topic, 6, WITHIN);
+    let sent: Vec<_> = sent.iter().filter_map(|record| record.header("event_type")).collect();
+    assert_eq!(sent, ["1", "2", "3", "4", "5", "6"]);
+}
+
+/// Rows that are older than the slot are read from the outboxes of that moment.
+#[test]
+fn older_rows_of_an_outbox_that_was_not_configured_when_they_were_sent_are_never_called_published() {
+    let server = Postgres::start(MAIN, &[]);
+    let database = server.database();
+    let session = database.session();
+    session.run(include_str!("../../sql/outbox.sql"));
+    session.run(
+        "create table walpost.second (like walpost.outbox including all);
+         create publication walpost for table walpost.outbox, walpost.second with (publish = 'insert');
+         insert into walpost.outbox (aggregate_type, event_type) values ('t', 'older');
+         insert into walpost.second (aggregate_type, event_type) values ('t', 'older second')",
+    );
+    let outbox = Outbox::set_up(&database);
+    let kafka = Kafka::shared();
+    let topic = outbox.topic("t");
+    kafka.create_topic(&topic, 1, &[]);
+    let table = |name: &str| format!("[[outbox]]\ntable = 'walpost.{name}'\nroute.topic = '{topic}'\n");
+    let soon = "progress_interval = '100ms'\n";
+    let both = outbox.configuration(kafka, &[soon, &table("outbox"), &table("second")].concat());
+    let becomes_proven = |name: &str, event: &str| {
+        session.run(&format!("insert into walpost.{name} (aggregate_type, event_type) values ('t', '{event}')"));
+        let proven = format!(
+            "select from walpost.{name} o, walpost.progress p
+             where event_type = '{event}' and walpost.is_published(o.txid, o.tableoid, p)"
+        );
+        eventually(WITHIN, "the event is proven", || session.rows(&proven).pop());
+    };
+    let walpost = Walpost::start(&both);
+    walpost.streams(&outbox, WITHIN);
+    becomes_proven("outbox", "1");
+    becomes_proven("second", "2");
+    assert_eq!(walpost.terminate(WITHIN), 0);
+    session.run(
+        "update walpost.progress set reading = 'initial', reading_since = now(), reading_visible = started, reading_at = '0/8'",
+    );
+    let walpost = Walpost::start(&outbox.configuration(kafka, &[soon, &table("outbox")].concat()));
+    walpost.streams(&outbox, WITHIN);
+    becomes_proven("outbox", "3");
+    assert_eq!(walpost.terminate(WITHIN), 0);
+    let walpost = Walpost::start(&both);
+    walpost.streams(&outbox, WITHIN);
+    becomes_proven("second", "4");
+    assert_eq!(walpost.terminate(WITHIN), 0);
+    let unproven = "select event_type from (select txid, tableoid as relation, event_type from walpost.outbox
+                    union all select txid, tableoid, event_type from walpost.second) o, walpost.progress p
+                    where not walpost.is_published(o.txid, o.relation, p)";
+    assert_eq!(session.rows(unproven), [[Some("older second".to_owned())]]);
 }
 
 /// Its rows were not in the log of the table.
