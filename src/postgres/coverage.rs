@@ -5,8 +5,8 @@
 //! however far that is confirmed. So the slot's row of progress lists the tables that are streamed, a partition as a table of its
 //! own, and of each *how*: which rows of the catalog, in which version, make it published. A change of that is never taken back
 //! by another one, since ids of transactions grow, so what is found the same at two moments was the same in between. Where
-//! it is not, there is a gap: of transactions that were not proven before it, and had begun when its end was seen, nothing is
-//! known.
+//! it is not, there is a gap, a range of transactions of which nothing is known: from the oldest that ran at the last proof to
+//! the last that had begun when the end was seen.
 
 use crate::{pipeline::outbox::Outbox, postgres::quote};
 
@@ -25,7 +25,7 @@ pub const COLUMNS: &str = "covered, covered_how, gaps";
 pub fn published(publication: &str, outboxes: &[Outbox], major: i32) -> String {
     let tables: Vec<_> = outboxes
         .iter()
-        .map(|outbox| format!("({})", quote::literal(&quote::qualified(&outbox.name.schema, &outbox.name.table))))
+        .map(|outbox| format!("({}, {})", quote::literal(&outbox.name.schema), quote::literal(&outbox.name.table)))
         .collect();
     let of_schema = if major >= 15 {
         " union all select oid, xmin, '' from pg_catalog.pg_publication_namespace
@@ -38,8 +38,8 @@ pub fn published(publication: &str, outboxes: &[Outbox], major: i32) -> String {
         pg_catalog.concat_ws(' ', p.oid, p.xmin, via.rows, name.xmin,
             (select pg_catalog.string_agg(i.xmin::text, ' ' order by i.inhrelid)
              from pg_catalog.pg_partition_ancestors(leaf.oid) a join pg_catalog.pg_inherits i on i.inhrelid = a.relid)) as how
- from (values {}) named(name)
- join pg_catalog.pg_class t on t.oid = pg_catalog.to_regclass(named.name)
+ from (values {}) named(nspname, relname)
+ join pg_catalog.pg_namespace n using (nspname) join pg_catalog.pg_class t on t.relnamespace = n.oid and t.relname = named.relname
  join pg_catalog.pg_type name on name.oid = t.reltype
  join pg_catalog.pg_publication p on p.pubname = {} and p.pubinsert and (p.pubviaroot or t.relkind <> 'p')
  left join lateral pg_catalog.pg_partition_tree(t.oid) part on part.isleaf
