@@ -46,32 +46,12 @@ pub fn progress(
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use std::time::SystemTime;
-
+mod tests {
     use super::*;
-    use crate::check::{Severity, server::tests::default_server};
-
-    pub(in crate::check) fn default_progress() -> Progress {
-        Progress {
-            decoded: None,
-            system_identifier: "7".to_owned(),
-            timeline: 1,
-            epoch: 1,
-            confirmed: None,
-            stopped_clean: false,
-            published: None,
-            published_at: None,
-            candidate: None,
-            candidate_at: None,
-            started: None,
-            started_sent: false,
-            reading: None,
-            rewind: None,
-            generation: 0,
-            updated_at: SystemTime::UNIX_EPOCH,
-        }
-    }
+    use crate::{
+        check::{Severity, server::tests::default_server},
+        postgres::progress::tests::default_progress,
+    };
 
     #[test]
     fn the_table_must_be_there_writable_and_of_this_server() {

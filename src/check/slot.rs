@@ -215,9 +215,9 @@ fn position(slot: &Slot) -> String {
 pub(super) mod tests {
     use super::*;
     use crate::{
-        check::{Severity, progress::tests::default_progress},
+        check::Severity,
         pipeline::Lsn,
-        postgres::slot::Holder,
+        postgres::{progress::tests::default_progress, slot::Holder},
     };
 
     pub(in crate::check) fn default_slot() -> Slot {

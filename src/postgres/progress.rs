@@ -548,8 +548,29 @@ fn superseded(slot: &str) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    pub(crate) fn default_progress() -> Progress {
+        Progress {
+            decoded: None,
+            system_identifier: "7".to_owned(),
+            timeline: 1,
+            epoch: 1,
+            confirmed: None,
+            stopped_clean: false,
+            published: None,
+            published_at: None,
+            candidate: None,
+            candidate_at: None,
+            started: None,
+            started_sent: false,
+            reading: None,
+            rewind: None,
+            generation: 0,
+            updated_at: SystemTime::UNIX_EPOCH,
+        }
+    }
 
     #[test]
     fn a_snapshot_sees_what_had_ended_across_the_wrap_of_ids() {

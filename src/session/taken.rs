@@ -189,3 +189,35 @@ fn reached(learnt: &Learnt, progress: Option<&Progress>, identity: &Identity) ->
         None => own.cloned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::postgres::progress::{Reading, ReadingKind, tests::default_progress};
+
+    #[test]
+    fn a_slot_whose_reading_has_not_begun_is_made_anew_and_not_lost() {
+        let slot = Slot { confirmed: Lsn(300), restart: Lsn(300), decoded: None, failover: false, synced: false };
+        let log = Log { timeline: 1, history: Vec::new(), start: Lsn(400), end: Lsn(400) };
+        let begun = |visible: Option<&str>| Progress {
+            confirmed: Some(Lsn(200)),
+            started: Some("5:5:".to_owned()),
+            reading: Some(Reading {
+                kind: ReadingKind::Recovery,
+                since: SystemTime::UNIX_EPOCH,
+                visible: visible.map(str::to_owned),
+                at: None,
+                key: None,
+            }),
+            ..default_progress()
+        };
+        let judged = |progress: &Progress| {
+            judge(Found::Slot(slot.clone()), Reached::of(progress).as_ref(), Some(progress), &log)
+        };
+        assert_eq!(judged(&begun(None)), (Some(slot.clone()), None));
+        let moved = Some((What::Moved, Some(Lsn(200)), Lsn(300)));
+        assert_eq!(judged(&begun(Some("9:9:"))), (Some(slot.clone()), moved));
+    }
+}
