@@ -9,7 +9,7 @@ use crate::{
         progress::{Access, Progress, TABLE, ask_for_older_rows},
         quote,
         rows::Plan,
-        slot::{Slot, lock_sql, unlock_sql},
+        slot::{self, Slot, unlock_sql},
         sql,
     },
     session::End,
@@ -94,9 +94,8 @@ async fn prepare(config: &Config) -> anyhow::Result<bool> {
             plan.table()
         );
     }
-    let lock = client.query_one(&lock_sql(slot), &[]).await?;
     anyhow::ensure!(
-        lock.try_get::<_, bool>(0)?,
+        slot::try_lock(&client, slot).await?,
         "another process has slot {slot}: stop it, and walpost snapshot again"
     );
     let asked = ask_for_older_rows(&client, home, slot).await?;

@@ -69,7 +69,6 @@ impl Claimed {
             }
         }
         let mut conditions = vec![published.of_slot(home, has_letters, slot, &system)];
-        let id = format!("format('%s', o.{})", ident(&outbox.columns.id));
         if has_letters {
             conditions.push(format!("not exists ({})", dead_letter::of_row(home, name, &outbox.columns.id)));
         }
@@ -92,7 +91,7 @@ impl Claimed {
         let destination = table.column(destination).map(|_| text(destination));
         let template = parts.collect::<Vec<_>>().join(" || ");
         Ok(Ok(Claimed {
-            id,
+            id: dead_letter::printed(&outbox.columns.id),
             at,
             topic: match &destination {
                 Some(destination) => format!("coalesce({destination}, {template})"),

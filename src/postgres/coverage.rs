@@ -21,6 +21,11 @@ const FILTERED: &str = "/filtered";
 /// The columns of [`whole`] and [`continued`].
 pub const COLUMNS: &str = "covered, covered_how, gaps";
 
+/// The assignment of the columns, by one of these, in an UPDATE.
+pub fn assign(query: &str) -> String {
+    format!("({COLUMNS}) = ({query})")
+}
+
 /// A query of what is published by now: `relation` and `how`. `major`: the server's, or 14 for what holds on all.
 pub fn published(publication: &str, outboxes: &[Outbox], major: i32) -> String {
     let tables: Vec<_> = outboxes

@@ -45,7 +45,7 @@ use tokio_postgres::{
 
 pub use desk::{Desk, Selection};
 use encoding::OPEN;
-pub use encoding::{Encoding, of_row};
+pub use encoding::{Encoding, of_row, printed};
 pub use store::{Known, KnownLetter, Store};
 
 use super::quote::qualified;

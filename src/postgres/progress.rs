@@ -274,12 +274,15 @@ pub async fn forget(client: &Client, schema: &str, slot: &str) -> Result<(), tok
     Ok(())
 }
 
+/// Where rows stand that are older than a slot which was there already.
+const OLDER_ROWS_AT: &str = "0/8";
+
 /// Asks the next session for the rows that were there before the slot began. Call it with the slot's lock. Their positions
 /// are below all that a log can have. False: nothing is known of the beginning, or they are sent, or being read.
 pub async fn ask_for_older_rows(client: &Client, schema: &str, slot: &str) -> Result<bool, Error> {
     let statement = format!(
         "update {} set reading = 'initial', reading_since = clock_timestamp(), reading_visible = started,
-            reading_at = '0/8', reading_key = null, updated_at = clock_timestamp()
+            reading_at = '{OLDER_ROWS_AT}', reading_key = null, updated_at = clock_timestamp()
          where slot = $1 and started is not null and not started_sent and reading is null",
         quote::qualified(schema, TABLE)
     );
@@ -396,13 +399,13 @@ impl Hold {
                  decoded = case when excluded.confirmed is null then progress.decoded else excluded.decoded end,
                  started = case when progress.reading is null then coalesce(progress.started, excluded.started)
                                 else progress.started end,
-                 ({columns}) = ({continued}),
+                 {continued},
                  updated_at = clock_timestamp()
              where progress.system_identifier = excluded.system_identifier
              returning epoch",
             columns = coverage::COLUMNS,
             whole = coverage::whole(published),
-            continued = coverage::continued(published),
+            continued = coverage::assign(&coverage::continued(published)),
         );
         let timeline = i64::from(identity.timeline);
         let values: [&(dyn ToSql + Sync); 5] =
@@ -410,6 +413,11 @@ impl Hold {
         let gained = durably(client, client.query_opt(&statement, &values)).await?;
         let row = gained.ok_or_else(|| superseded(slot))?;
         Ok(Hold { table, slot: slot.to_owned(), epoch: row.try_get(0)?, published: published.to_owned() })
+    }
+
+    /// What is published by now, as a query ([`coverage`]).
+    pub fn published(&self) -> &str {
+        &self.published
     }
 
     /// Fails where another process has gained the slot since. In a transaction: none can before it ends.
@@ -429,8 +437,8 @@ impl Hold {
         };
         let assignments = format!(
             "reading = $3, reading_since = clock_timestamp(), reading_visible = null, reading_at = null, reading_key = null,
-             candidate = null, candidate_lsn = null, candidate_at = null, ({}) = ({published})",
-            coverage::COLUMNS
+             candidate = null, candidate_lsn = null, candidate_at = null, {}",
+            coverage::assign(&published)
         );
         self.update(client, &assignments, &[&kind.word()]).await
     }
@@ -470,14 +478,13 @@ impl Hold {
     /// Kafka has acknowledged all of it: what was read is published.
     pub async fn reading_done(&self, client: &Client) -> Result<(), Error> {
         // Rows that are older than a slot that was there already prove nothing of its log.
-        let keeps = "reading_at = '0/8'";
+        let keeps = format!("reading_at = '{OLDER_ROWS_AT}'");
         let assignments = &format!(
             "published = case when {keeps} then published else reading_visible end,
             published_at = case when {keeps} then published_at else reading_since end,
             started_sent = started_sent or started::text = reading_visible::text,
-            reading = null, reading_since = null, reading_visible = null, reading_at = null, reading_key = null, ({}) = ({})",
-            coverage::COLUMNS,
-            coverage::continued(&self.published)
+            reading = null, reading_since = null, reading_visible = null, reading_at = null, reading_key = null, {}",
+            coverage::assign(&coverage::continued(&self.published))
         );
         self.update(client, assignments, &[]).await
     }
@@ -490,9 +497,8 @@ impl Hold {
             "confirmed = $3::text::pg_lsn, decoded = {DECODED},
              published = case when candidate_lsn <= $3::text::pg_lsn then candidate else published end,
              published_at = case when candidate_lsn <= $3::text::pg_lsn then candidate_at else published_at end,
-             ({}) = ({})",
-            coverage::COLUMNS,
-            coverage::continued(&self.published)
+             {}",
+            coverage::assign(&coverage::continued(&self.published))
         );
         match candidate {
             Some(Candidate { snapshot, lsn, taken }) => {

@@ -231,10 +231,9 @@ pub async fn copy(client: &Client, from: &str, to: &str, role: &str) -> Result<L
     }
 }
 
-/// Takes the advisory lock of a slot for the session.
-pub async fn lock(client: &Client, slot: &str) -> Result<(), SlotError> {
-    let locked = client.query_one(&lock_sql(slot), &[]).await.map_err(SlotError::Sql)?;
-    if locked.get(0) { Ok(()) } else { Err(SlotError::InUse(slot.to_owned())) }
+/// Tries to take the advisory lock of a slot for the session. False: another one has it.
+pub async fn try_lock(client: &Client, slot: &str) -> Result<bool, Error> {
+    client.query_one(&lock_sql(slot), &[]).await?.try_get(0)
 }
 
 /// Makes a persistent slot for pgoutput, with `failover` (17+) one that standbys may copy. Call it with the slot's lock.

@@ -59,7 +59,8 @@ pub(super) async fn begin(
     let hold = proof.as_ref().map(Proof::hold);
     let fates = Fates::open(config, &server, system, hold, from, &learnt.culprits).await?;
     let rota = rota::start(config, server.clone(), pid);
-    let mut sampler = Sampler::start(config, server);
+    let published = hold.map(|hold| hold.published().to_owned());
+    let mut sampler = Sampler::start(config, server, published);
     let sample = sampler.next().await?;
     if sample.confirmed > start {
         return Err(Error::Forwarded { slot: config.slot.clone(), asked: start, begins: sample.confirmed });

@@ -112,16 +112,13 @@ pub(super) async fn unproven(
     client: &Sql,
     progress: Option<&Progress>,
 ) -> (Unproven, Result<(), String>) {
+    let untold = |why: String| (Unproven::Unknown(why.clone()), Err(why));
     let Some(progress) = progress else {
-        let why = "there is no proof of what is published: walpost setup prepares it".to_owned();
-        return (Unproven::Unknown(why.clone()), Err(why));
+        return untold("there is no proof of what is published: walpost setup prepares it".to_owned());
     };
     let plans = match Plan::all(client, &config.outboxes, &config.publication).await {
         Ok(plans) => plans,
-        Err(error) => {
-            let why = Chain(&error).to_string();
-            return (Unproven::Unknown(why.clone()), Err(why));
-        }
+        Err(error) => return untold(Chain(&error).to_string()),
     };
     let home = names::home(config);
     let letters = match dead_letter::Access::read(client, home).await {
@@ -131,18 +128,15 @@ pub(super) async fn unproven(
     let mut owed = Vec::with_capacity(plans.len());
     for plan in &plans {
         let Some(published) = plan.published() else {
-            let why = format!(
+            return untold(format!(
                 "{} has no column with the id of the transaction that inserted a row, and after_publish marks none",
                 plan.table()
-            );
-            return (Unproven::Unknown(why.clone()), Err(why));
+            ));
         };
         if published.is_by_progress() && progress.published.is_none() {
-            let why =
-                "it was lost before anything was proven published, and where it began is not known: walpost did not \
-                       make it"
-                    .to_owned();
-            return (Unproven::Unknown(why.clone()), Err(why));
+            let why = "it was lost before anything was proven published, and where it began is not known: walpost did not \
+                       make it";
+            return untold(why.to_owned());
         }
         owed.push(published.owed(progress, home, letters));
     }

@@ -78,7 +78,7 @@ pub(super) struct Proof {
     /// What was committed by then is published.
     published_at: Option<SystemTime>,
     /// What is published, as it was last seen; none: it was not looked at.
-    covered: Option<Option<String>>,
+    covered: Option<String>,
     /// It has changed since the last tick.
     changed: bool,
     job: Job<Ticked>,
@@ -150,7 +150,7 @@ impl Proof {
     }
 
     /// What is published is this by now: where it has changed, that is written down soon.
-    pub(super) fn covers(&mut self, covered: Option<String>) {
+    pub(super) fn covers(&mut self, covered: String) {
         self.changed |= self.covered.as_ref().is_some_and(|known| *known != covered);
         self.covered = Some(covered);
     }

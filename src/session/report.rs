@@ -84,7 +84,9 @@ impl Session<'_> {
         if let Some(gap) = &unpublished {
             tracing::error!("{gap}");
         }
-        self.proof.iter_mut().for_each(|proof| proof.covers(sample.covered.clone()));
+        if let (Some(proof), Some(covered)) = (&mut self.proof, sample.covered) {
+            proof.covers(covered);
+        }
         let lost_in = self.fall.step(sample.safe_bytes, Instant::now());
         self.fall.warn(&self.config.slot, sample.wal_status.as_deref(), lost_in);
         self.status.now().unpublished = unpublished;

@@ -21,7 +21,6 @@ use crate::{
         self, ErrorKind,
         bookmark::Bookmark,
         conninfo::ConnInfo,
-        coverage,
         quote::{ident, qualified},
         sql,
         unproven::Unproven,
@@ -65,7 +64,7 @@ pub(super) struct Sample {
     pub(super) published: Vec<TableName>,
     /// Partitioned outboxes whose rows the publication would give the names of their partitions.
     pub(super) by_partition: Vec<TableName>,
-    /// All that [`coverage`] tells apart, in one text.
+    /// What is published by now and how, in one text; none: nobody wants to know.
     pub(super) covered: Option<String>,
 }
 
@@ -101,7 +100,8 @@ pub(super) struct Sampler {
 
 impl Sampler {
     /// Looks at `server`, which streams to us: another host of the connection string knows nothing of it.
-    pub(super) fn start(config: &Config, server: ConnInfo) -> Sampler {
+    /// `published`: the query of what is published and how, where there is a proof for which that matters.
+    pub(super) fn start(config: &Config, server: ConnInfo, published: Option<String>) -> Sampler {
         let (sender, samples) = mpsc::channel(1);
         let mut look = Look {
             server,
@@ -109,6 +109,12 @@ impl Sampler {
             publication: config.publication.clone(),
             home: names::home(config).to_owned(),
             outboxes: config.outboxes.clone(),
+            covered: published.map(|published| {
+                format!(
+                    "SELECT coalesce(pg_catalog.string_agg(relation || ' ' || how, ', ' ORDER BY relation), '') \
+                     FROM ({published}) now"
+                )
+            }),
             unproven_due: Instant::now(),
             unproven_interval: UNPROVEN_INTERVAL,
         };
@@ -142,6 +148,8 @@ struct Look {
     publication: String,
     home: String,
     outboxes: Vec<Outbox>,
+    /// The question what is published, and how.
+    covered: Option<String>,
     unproven_due: Instant,
     unproven_interval: Duration,
 }
@@ -209,11 +217,10 @@ impl Look {
             let (schemas, names): (Vec<String>, Vec<String>) = (row.get(schemas), row.get(names));
             std::iter::zip(schemas, names).map(|(schema, table)| TableName { schema, table }).collect()
         };
-        let covered = format!(
-            "SELECT pg_catalog.string_agg(relation || ' ' || how, ', ' ORDER BY relation) FROM ({}) now",
-            coverage::published(&self.publication, &self.outboxes, client.major())
-        );
-        let covered = client.query_one(&covered, &[]).await?.try_get(0)?;
+        let covered = match &self.covered {
+            Some(covered) => Some(client.query_one(covered, &[]).await?.try_get(0)?),
+            None => None,
+        };
         let lost = match row.get(9) {
             true => invalidation(row.get(10), row.get(11)),
             false => Some("it was dropped".to_owned()),

@@ -145,7 +145,7 @@ fn judge(
     let from = reached.and_then(|reached| reached.on(log));
     let reading = progress.and_then(|progress| progress.reading.as_ref());
     match found {
-        // Whatever it is, another one is made in its place.
+        // Nothing of it was streamed since that was asked for: another one is made in its place, or set-up made this one.
         Found::Slot(slot) if reading.is_some_and(|reading| reading.visible.is_none()) => (Some(slot), None),
         Found::Slot(slot) => {
             let moved = reached.and_then(|reached| reached.is_passed_by(&slot, log));

@@ -78,8 +78,8 @@ pub async fn apply(
     }
     let adopted = plan.ours().find(|step| step.action == Action::Adopt);
     let slot = plan.ours().find(|step| step.action == Action::Slot);
-    if slot.or(adopted).is_some() {
-        slot::lock(client, &config.slot).await?;
+    if slot.or(adopted).is_some() && !slot::try_lock(client, &config.slot).await? {
+        return Err(SlotError::InUse(config.slot.clone()).into());
     }
     if adopted.is_some() {
         is_free(client, config).await?;

@@ -76,7 +76,7 @@ fn of_event(home: &str, id: &str) -> String {
     format!("select from {} d where d.event_id = {}", qualified(home, TABLE), printed(id))
 }
 
-/// As the stream prints it, and a cast to text may not.
-fn printed(id: &str) -> String {
+/// The id of row `o`, as the stream prints it, and a cast to text may not.
+pub fn printed(id: &str) -> String {
     format!("format('%s', o.{})", ident(id))
 }
