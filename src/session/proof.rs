@@ -99,6 +99,8 @@ struct Tick {
     uncovered: Option<Uncovered>,
     /// Write in any case.
     must: bool,
+    /// What is published has changed.
+    changed: bool,
 }
 
 struct Ticked {
@@ -191,8 +193,7 @@ impl Proof {
         let covers = (proven || self.waits.is_none()) && !self.uncovered.is_empty();
         if proven || hurries || covers {
             let uncovered = covers.then(|| take(&mut self.uncovered));
-            self.changed = false;
-            let tick = Tick { confirmed, uncovered, must: proven || hurries };
+            let tick = Tick { confirmed, uncovered, must: proven || hurries, changed: take(&mut self.changed) };
             self.job = Job::of(tick.run(self.at.clone(), self.hold.clone()));
         }
     }
@@ -217,7 +218,7 @@ impl Proof {
             }
             Err(error @ Error::Superseded { .. }) => Err(error),
             Err(error) => {
-                self.changed = true;
+                self.changed |= tick.changed;
                 if !is_shutdown(&error) {
                     let why = Chain(&error);
                     self.trouble.is(format!("the proof of publication cannot be written, and stands still: {why}"));
