@@ -10,6 +10,7 @@ mod chain;
 pub mod check;
 pub mod cli;
 pub mod config;
+pub mod connect;
 pub mod http;
 pub mod kafka;
 pub mod pipeline;

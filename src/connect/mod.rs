@@ -1,0 +1,10 @@
+//! Kafka Connect's data, as far as connectors and converters use it: values with schemas, and how they become bytes.
+//!
+//! It is a model of what Java does, to the byte, with no IO: what `org.apache.kafka.connect.data` and the converters of Kafka
+//! 4.1 print is what comes out here.
+
+pub mod schema;
+pub mod value;
+
+pub use schema::{Field, Kind, Schema};
+pub use value::Value;

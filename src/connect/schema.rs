@@ -1,0 +1,60 @@
+//! Schemas, as `org.apache.kafka.connect.data.Schema` has them.
+
+use std::sync::Arc;
+
+use super::Value;
+
+/// A schema, shared by all values that have it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schema {
+    pub kind: Kind,
+    pub optional: bool,
+    /// Of the semantic type, such as `io.debezium.data.Uuid`, or of a struct.
+    pub name: Option<String>,
+    pub version: Option<i32>,
+    /// In the order in which they were set.
+    pub parameters: Vec<(String, String)>,
+    /// What takes the place of a missing value.
+    pub default: Option<Value>,
+}
+
+/// What a value is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    Boolean,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Float32,
+    Float64,
+    String,
+    Bytes,
+    Array(Arc<Schema>),
+    /// Of values by strings.
+    Map(Arc<Schema>),
+    Struct(Vec<Field>),
+}
+
+/// A member of a struct.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    pub name: String,
+    pub schema: Arc<Schema>,
+}
+
+impl Schema {
+    /// Required, without a name.
+    pub fn new(kind: Kind) -> Schema {
+        Schema { kind, optional: false, name: None, version: None, parameters: Vec::new(), default: None }
+    }
+
+    pub fn optional(self) -> Schema {
+        Schema { optional: true, ..self }
+    }
+
+    /// With the name and version of a semantic type.
+    pub fn named(self, name: &str, version: i32) -> Schema {
+        Schema { name: Some(name.to_owned()), version: Some(version), ..self }
+    }
+}
