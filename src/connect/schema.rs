@@ -12,6 +12,7 @@ pub struct Schema {
     /// Of the semantic type, such as `io.debezium.data.Uuid`, or of a struct.
     pub name: Option<String>,
     pub version: Option<i32>,
+    pub doc: Option<String>,
     /// In the order in which they were set.
     pub parameters: Vec<(String, String)>,
     /// What takes the place of a missing value.
@@ -31,7 +32,7 @@ pub enum Kind {
     String,
     Bytes,
     Array(Arc<Schema>),
-    /// Of values by strings.
+    /// Of values by strings, which are required.
     Map(Arc<Schema>),
     Struct(Vec<Field>),
 }
@@ -46,7 +47,7 @@ pub struct Field {
 impl Schema {
     /// Required, without a name.
     pub fn new(kind: Kind) -> Schema {
-        Schema { kind, optional: false, name: None, version: None, parameters: Vec::new(), default: None }
+        Schema { kind, optional: false, name: None, version: None, doc: None, parameters: Vec::new(), default: None }
     }
 
     pub fn optional(self) -> Schema {
@@ -56,5 +57,18 @@ impl Schema {
     /// With the name and version of a semantic type.
     pub fn named(self, name: &str, version: i32) -> Schema {
         Schema { name: Some(name.to_owned()), version: Some(version), ..self }
+    }
+    pub fn documented(self, doc: &str) -> Schema {
+        Schema { doc: Some(doc.to_owned()), ..self }
+    }
+
+    /// With one more parameter.
+    pub fn parameter(mut self, name: &str, value: impl Into<String>) -> Schema {
+        self.parameters.push((name.to_owned(), value.into()));
+        self
+    }
+
+    pub fn with_default(self, default: Value) -> Schema {
+        Schema { default: Some(default), ..self }
     }
 }

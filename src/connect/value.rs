@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use num_bigint::BigInt;
+
 use super::Schema;
 
 /// A value; what it is, its schema says. One that is absent is [`Value::Null`].
@@ -16,9 +18,15 @@ pub enum Value {
     Float32(f32),
     Float64(f64),
     String(String),
+    /// `java.nio.ByteBuffer`, as bytea comes.
     Bytes(Vec<u8>),
-    /// `java.math.BigDecimal`: the unscaled value, two's complement and big endian in as few bytes as it takes, and the scale.
-    Decimal { unscaled: Vec<u8>, scale: i32 },
+    /// `byte[]`, as bits, WKB and the unscaled value of a `VariableScaleDecimal` come.
+    ByteArray(Vec<u8>),
+    /// `java.math.BigDecimal`.
+    Decimal {
+        unscaled: BigInt,
+        scale: i32,
+    },
     /// `java.util.Date`, in milliseconds since 1970: the logical types `Date`, `Time` and `Timestamp`.
     Date(i64),
     Array(Vec<Value>),
