@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Value;
 
 /// A schema, shared by all values that have it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schema {
     pub kind: Kind,
     pub optional: bool,
@@ -20,7 +20,7 @@ pub struct Schema {
 }
 
 /// What a value is made of.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     Boolean,
     Int8,
@@ -38,7 +38,7 @@ pub enum Kind {
 }
 
 /// A member of a struct.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     pub name: String,
     pub schema: Arc<Schema>,
@@ -70,5 +70,25 @@ impl Schema {
 
     pub fn with_default(self, default: Value) -> Schema {
         Schema { default: Some(default), ..self }
+    }
+}
+
+impl Kind {
+    /// `Schema.Type`'s name of it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Kind::Boolean => "BOOLEAN",
+            Kind::Int8 => "INT8",
+            Kind::Int16 => "INT16",
+            Kind::Int32 => "INT32",
+            Kind::Int64 => "INT64",
+            Kind::Float32 => "FLOAT32",
+            Kind::Float64 => "FLOAT64",
+            Kind::String => "STRING",
+            Kind::Bytes => "BYTES",
+            Kind::Array(_) => "ARRAY",
+            Kind::Map(_) => "MAP",
+            Kind::Struct(_) => "STRUCT",
+        }
     }
 }
