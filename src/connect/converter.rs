@@ -52,7 +52,7 @@ impl Converter {
     /// By its class, with the package or, as a Connect worker allows it, without, and its options without the converter's prefix
     /// (`schemas.enable`, not `value.converter.schemas.enable`). Options that it does not know mean nothing, as in Connect.
     pub fn new(class: &str, role: Role, options: &BTreeMap<String, String>) -> Result<Converter, ConverterError> {
-        Converter::named(full_name(class)?, role, &Options { options, prefix: String::new() })
+        Converter::named(full_name(class.trim())?, role, &Options { options, prefix: String::new() })
     }
 
     fn named(class: &str, role: Role, options: &Options<'_>) -> Result<Converter, ConverterError> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use num_bigint::BigInt;
 
+use super::json::Json;
 use super::{Converter, ConverterError, DataError, Field, Kind, Role, Schema, Struct, Value};
 
 const STRING: &str = "org.apache.kafka.connect.storage.StringConverter";
@@ -428,6 +429,19 @@ fn nesting_ends_where_jackson_ends_it() {
     };
     assert!(nested(1000).is_ok());
     assert_eq!(nested(1001), Err(DataError::Depth { max: 1000 }));
+
+    // A struct's schema is an object in an array in an object.
+    let structs = |depth| {
+        let mut schema = Schema::new(Kind::Int32);
+        let mut value = Value::Int32(1);
+        for _ in 0..depth {
+            schema = structure(vec![("f", schema)]);
+            value = with_values(&schema, vec![value]);
+        }
+        Json::default().convert(Some(&schema), &value)
+    };
+    assert!(structs(499).is_ok());
+    assert_eq!(structs(500), Err(DataError::Depth { max: 1000 }));
 }
 
 #[test]
@@ -520,7 +534,7 @@ fn primitive_converters_are_big_endian_and_strict() {
 fn what_cannot_be_configured_names_key_and_value() {
     let error = |class, role, options: &[(&str, &str)]| converter(class, role, options).unwrap_err().to_string();
     assert_eq!(
-        error("Json", Role::Value, &[("schemas.enable", "yes")]),
+        error(" Json ", Role::Value, &[("schemas.enable", "yes")]),
         "invalid value yes for schemas.enable: expected true or false"
     );
     assert_eq!(
