@@ -8,6 +8,7 @@ pub mod error;
 pub mod header;
 pub(crate) mod java;
 pub mod json;
+pub mod regex;
 pub mod schema;
 #[cfg(test)]
 mod tests;
