@@ -1,6 +1,8 @@
-//! `walpost config`: what the configuration comes to.
+//! `walpost config`: what the configuration comes to, and what a connector's would.
 
-use crate::config::{Environment, Flags, Needs, Settings};
+use std::path::PathBuf;
+
+use crate::config::{Environment, Flags, Needs, Settings, connector::Import};
 
 use super::{Exit, output};
 
@@ -14,6 +16,7 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum Command {
     Show(Show),
+    Import(ImportArgs),
 }
 
 /// Print the resolved configuration: each value with its origin, secrets hidden
@@ -27,8 +30,36 @@ struct Show {
     flags: Flags,
 }
 
+/// Print the configuration that a Debezium connector's comes to: each line with its origin, secrets left out
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  walpost config import connector.json\n  walpost config import connector.properties --worker connect-standalone.properties"
+)]
+struct ImportArgs {
+    /// The connector's JSON, its properties, or Debezium Server's application.properties.
+    file: PathBuf,
+    /// Properties of the Kafka Connect worker: brokers, converters, security.
+    #[arg(long, value_name = "PATH")]
+    worker: Option<PathBuf>,
+    /// Refuse unknown keys.
+    #[arg(long)]
+    strict: bool,
+}
+
 pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
-    let Command::Show(Show { json, flags }) = args.command;
+    match args.command {
+        Command::Show(args) => show(args),
+        Command::Import(args) => import(args),
+    }
+}
+
+fn import(ImportArgs { file, worker, strict }: ImportArgs) -> anyhow::Result<Exit> {
+    let import = Import::read(&file, worker.as_deref(), strict, &Environment::of_process())?;
+    output::print(import.to_toml())?;
+    Ok(Exit::Done)
+}
+
+fn show(Show { json, flags }: Show) -> anyhow::Result<Exit> {
     let environment = Environment::of_process();
     let settings = Settings::gather(&flags, &environment)?;
     let config = settings.resolve(&environment, Needs::NOTHING)?;
@@ -43,7 +74,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
 #[cfg(test)]
 impl Args {
     pub(super) fn flags(&self) -> &Flags {
-        let Command::Show(show) = &self.command;
+        let Command::Show(show) = &self.command else { panic!("only `show` has flags") };
         &show.flags
     }
 }

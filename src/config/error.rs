@@ -59,6 +59,8 @@ pub enum ConfigError {
     Json { path: PathBuf },
     #[error("{origin}: {name} is no key{}", remedy(.nearest))]
     UnknownKey { origin: Origin, name: String, nearest: Option<String> },
+    #[error("{origin}: {name} is no key of a connector{}", suggestion(.nearest))]
+    UnknownConnectorKey { origin: Origin, name: String, nearest: Option<String> },
     #[error("{name} is no variable of walpost; did you mean {nearest}?")]
     UnknownVariable { name: String, nearest: String },
     #[error("{place}: {problem}")]
@@ -69,6 +71,10 @@ pub enum ConfigError {
     Database { place: Place, source: ConnInfoError },
     #[error("{path} is not set; give it as {flag}, as {variable}, or in the file that -c names")]
     Missing { path: &'static str, flag: String, variable: String },
+}
+
+fn suggestion(nearest: &Option<String>) -> String {
+    nearest.as_ref().map(|name| format!("; did you mean {name}?")).unwrap_or_default()
 }
 
 fn remedy(nearest: &Option<String>) -> String {

@@ -17,7 +17,7 @@ use super::{
 const HIDDEN: &str = "***";
 
 /// Column of the comments, where the line is shorter.
-const COMMENT_AT: usize = 48;
+pub(super) const COMMENT_AT: usize = 48;
 
 impl Settings {
     /// A configuration file that means the same, each line with its origin. `config` is what the settings came to: it
@@ -97,7 +97,7 @@ fn shown(path: &str, value: &Value, config: &Config) -> Value {
 }
 
 /// A name that TOML takes as one, dots and all.
-fn quoted(name: &str) -> String {
+pub(super) fn quoted(name: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.chars().all(bare) { name.to_owned() } else { Value::from(name).to_string() }
 }

@@ -1,0 +1,281 @@
+//! A connector's configuration in place of walpost's own: Debezium's PostgreSQL connector with the outbox event router,
+//! as it is given to Kafka Connect or to Debezium Server.
+//!
+//! It is read ([`given`]), every key of it is judged by the tables of the [`catalogue`], and what it means is a
+//! [`Connector`]: all that decides a record, typed and checked. What walpost's own settings say of it is its
+//! [`counterpart`], which `walpost config import` prints.
+//!
+//! Refused by name are values that Debezium would refuse, and what would make other records than the connector does:
+//! transforms, converters and config providers that are not available, filters and rewrites of columns. Unknown keys are
+//! told of, as Kafka Connect ignores them too.
+
+pub mod catalogue;
+mod converter;
+mod counterpart;
+mod database;
+mod given;
+mod import;
+mod judge;
+mod kind;
+mod list;
+mod producer;
+mod properties;
+mod provider;
+mod router;
+mod selection;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod transform;
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use self::given::Given;
+pub use self::{
+    counterpart::{Counterpart, Line},
+    database::Database,
+    given::Host,
+    judge::Remark,
+    producer::Producer,
+    router::{InvalidOperation, MissingColumn, Placed, Placement, Router, Tracing},
+    selection::{Selection, Tables},
+    transform::{Condition, Does, Predicate, Transform},
+};
+use super::{ConfigError, Environment};
+use crate::connect::{Converter, regex::Pattern};
+
+/// What a connector does, with every default of Debezium's filled in.
+#[derive(Clone, Debug)]
+pub struct Connector {
+    /// As Kafka Connect knows it.
+    pub name: Option<String>,
+    /// What runs it today.
+    pub host: Host,
+    pub database: Database,
+    /// `slot.name`.
+    pub slot: String,
+    /// `slot.failover`.
+    pub failover: bool,
+    pub publication: Publication,
+    /// The tables whose rows become records.
+    pub tables: Tables,
+    /// The logical messages that do, by their prefixes; none: all.
+    pub message_prefixes: Option<Selection>,
+    /// Operations whose records are left out.
+    pub skipped: Operations,
+    /// `skip.messages.without.change`.
+    pub skip_unchanged: bool,
+    /// `tombstones.on.delete`: a record without value follows a delete.
+    pub tombstones_on_delete: bool,
+    pub snapshot: SnapshotMode,
+    pub values: Values,
+    /// `message.key.columns`, as given.
+    pub message_key_columns: Option<String>,
+    /// `topic.prefix`.
+    pub topic_prefix: String,
+    /// `topic.delimiter`.
+    pub topic_delimiter: String,
+    /// `extended.headers.enabled`: records have Debezium's context headers.
+    pub context_headers: bool,
+    /// Where records of transactions go, if there are any.
+    pub transaction_topic: Option<String>,
+    pub heartbeat: Option<Heartbeat>,
+    /// In their order.
+    pub transforms: Vec<Transform>,
+    pub key_converter: Converter,
+    pub value_converter: Converter,
+    pub header_converter: Converter,
+    pub tolerance: Tolerance,
+    /// `event.converting.failure.handling.mode`.
+    pub unconvertible: Failure,
+    /// `status.update.interval.ms`.
+    pub status_interval: Duration,
+    pub producer: Producer,
+    /// Topics that Kafka Connect makes; none: the broker's own rule holds.
+    pub topic_creation: Option<TopicCreation>,
+    /// Whether spans are traced, which no key says (`OTEL_JAVA_GLOBAL_AUTOCONFIGURE_ENABLED`).
+    pub open_telemetry: bool,
+}
+
+/// The publication that the slot is read through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publication {
+    pub name: String,
+    pub autocreate: Autocreate,
+    /// `publish.via.partition.root`, where it is made.
+    pub via_root: bool,
+}
+
+/// `publication.autocreate.mode`: what a publication that is missing is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Autocreate {
+    /// It must be there.
+    Disabled,
+    AllTables,
+    /// Those that the connector takes; an existing one is altered.
+    Filtered,
+    NoTables,
+}
+
+/// `snapshot.mode`: rows that are older than the slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotMode {
+    /// Sent once, then the stream.
+    Initial,
+    /// Sent once, and nothing streamed.
+    InitialOnly,
+    /// Not sent.
+    NoData,
+    /// Sent once, and again when the slot cannot give what it held.
+    WhenNeeded,
+}
+
+/// How columns become values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Values {
+    pub binary: Binary,
+    pub decimal: Decimal,
+    pub time: Time,
+    /// `interval.handling.mode = string`: ISO 8601, else microseconds.
+    pub interval_as_text: bool,
+    /// `hstore.handling.mode = map`, else a text of JSON.
+    pub hstore_as_map: bool,
+    pub money_fraction_digits: i32,
+    pub include_unknown: bool,
+    /// In place of a value that is toasted and unchanged.
+    pub unavailable: Vec<u8>,
+    pub schema_names: NameAdjustment,
+    pub field_names: NameAdjustment,
+}
+
+/// `binary.handling.mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binary {
+    Bytes,
+    Base64,
+    Base64UrlSafe,
+    Hex,
+}
+
+/// `decimal.handling.mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decimal {
+    Precise,
+    String,
+    Double,
+}
+
+/// `time.precision.mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    Adaptive,
+    AdaptiveTimeMicroseconds,
+    IsoString,
+    Connect,
+    Microseconds,
+    Nanoseconds,
+}
+
+/// `schema.name.adjustment.mode`, `field.name.adjustment.mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameAdjustment {
+    None,
+    Avro,
+    AvroUnicode,
+}
+
+/// A set of operations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Operations {
+    pub create: bool,
+    pub update: bool,
+    pub delete: bool,
+    pub truncate: bool,
+    /// Rows of a snapshot.
+    pub read: bool,
+}
+
+/// Records that say that the stream is alive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    pub interval: Duration,
+    pub topic: String,
+}
+
+/// `errors.tolerance`: what becomes of a record that cannot be transformed or converted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tolerance {
+    /// The task dies of it.
+    None,
+    /// It is left out.
+    All,
+}
+
+/// What a column whose value cannot be converted does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It is null.
+    Skip,
+    /// It is null, and that is logged.
+    Warn,
+    /// The task dies of it.
+    Fail,
+}
+
+/// `topic.creation.*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicCreation {
+    /// In their order; the last one is the default, which every topic fits.
+    pub groups: Vec<TopicGroup>,
+}
+
+/// How topics are made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicGroup {
+    pub name: String,
+    pub include: Vec<Pattern>,
+    pub exclude: Vec<Pattern>,
+    /// None: the broker's.
+    pub partitions: Option<i32>,
+    /// None: the broker's.
+    pub replication: Option<i32>,
+    /// Settings of the topics themselves.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// A connector's files, read and judged.
+pub struct Import {
+    given: Given,
+    connector: Connector,
+    remarks: Vec<Remark>,
+}
+
+impl Import {
+    /// Reads a connector's file, and the worker's where there is one. `strict` makes unknown keys errors.
+    pub fn read(
+        path: &Path,
+        worker: Option<&Path>,
+        strict: bool,
+        environment: &Environment,
+    ) -> Result<Import, ConfigError> {
+        let given = Given::read(path, worker, environment)?;
+        let remarks = judge::judge(&given, strict)?;
+        let connector = settings::Reader::new(&given).connector(environment)?;
+        Ok(Import { given, connector, remarks })
+    }
+
+    /// What it means.
+    pub fn connector(&self) -> &Connector {
+        &self.connector
+    }
+
+    /// Keys that mean nothing here, and unknown ones.
+    pub fn remarks(&self) -> &[Remark] {
+        &self.remarks
+    }
+
+    /// What walpost's own settings say of it.
+    pub fn counterpart(&self) -> Counterpart {
+        counterpart::of(&self.given, &self.connector)
+    }
+}
