@@ -42,7 +42,10 @@ pub use self::{
     transform::{Condition, Does, Predicate, Transform},
 };
 use super::{ConfigError, Environment};
-use crate::connect::{Converter, regex::Pattern};
+use crate::{
+    connect::{Converter, regex::Pattern},
+    debezium::modes::{Modes, NameAdjustment},
+};
 
 /// What a connector does, with every default of Debezium's filled in.
 #[derive(Clone, Debug)]
@@ -68,7 +71,10 @@ pub struct Connector {
     /// `tombstones.on.delete`: a record without value follows a delete.
     pub tombstones_on_delete: bool,
     pub snapshot: SnapshotMode,
-    pub values: Values,
+    /// How columns become values.
+    pub modes: Modes,
+    /// `schema.name.adjustment.mode`.
+    pub schema_names: NameAdjustment,
     /// `message.key.columns`, as given.
     pub message_key_columns: Option<String>,
     /// `topic.prefix`.
@@ -86,8 +92,6 @@ pub struct Connector {
     pub value_converter: Converter,
     pub header_converter: Converter,
     pub tolerance: Tolerance,
-    /// `event.converting.failure.handling.mode`.
-    pub unconvertible: Failure,
     /// `status.update.interval.ms`.
     pub status_interval: Duration,
     pub producer: Producer,
@@ -130,60 +134,6 @@ pub enum SnapshotMode {
     WhenNeeded,
 }
 
-/// How columns become values.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Values {
-    pub binary: Binary,
-    pub decimal: Decimal,
-    pub time: Time,
-    /// `interval.handling.mode = string`: ISO 8601, else microseconds.
-    pub interval_as_text: bool,
-    /// `hstore.handling.mode = map`, else a text of JSON.
-    pub hstore_as_map: bool,
-    pub money_fraction_digits: i32,
-    pub include_unknown: bool,
-    /// In place of a value that is toasted and unchanged.
-    pub unavailable: Vec<u8>,
-    pub schema_names: NameAdjustment,
-    pub field_names: NameAdjustment,
-}
-
-/// `binary.handling.mode`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Binary {
-    Bytes,
-    Base64,
-    Base64UrlSafe,
-    Hex,
-}
-
-/// `decimal.handling.mode`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decimal {
-    Precise,
-    String,
-    Double,
-}
-
-/// `time.precision.mode`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Time {
-    Adaptive,
-    AdaptiveTimeMicroseconds,
-    IsoString,
-    Connect,
-    Microseconds,
-    Nanoseconds,
-}
-
-/// `schema.name.adjustment.mode`, `field.name.adjustment.mode`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NameAdjustment {
-    None,
-    Avro,
-    AvroUnicode,
-}
-
 /// A set of operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Operations {
@@ -209,17 +159,6 @@ pub enum Tolerance {
     None,
     /// It is left out.
     All,
-}
-
-/// What a column whose value cannot be converted does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// It is null.
-    Skip,
-    /// It is null, and that is logged.
-    Warn,
-    /// The task dies of it.
-    Fail,
 }
 
 /// `topic.creation.*`.

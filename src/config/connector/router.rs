@@ -1,7 +1,10 @@
 //! The outbox event router: what of a row goes where.
 
-use super::{ConfigError, NameAdjustment, list, settings::Options};
-use crate::connect::regex::{Pattern, Replacement};
+use super::{ConfigError, list, settings::Options};
+use crate::{
+    connect::regex::{Pattern, Replacement},
+    debezium::{expand::NullBehavior, modes::NameAdjustment},
+};
 
 /// `io.debezium.transforms.outbox.EventRouter`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,8 +25,8 @@ pub struct Router {
     pub invalid_operation: InvalidOperation,
     /// `table.expand.json.payload`.
     pub expand_json: bool,
-    /// `table.json.payload.null.behavior = optional_bytes`: members that are null stay.
-    pub keep_json_nulls: bool,
+    /// `table.json.payload.null.behavior`.
+    pub json_nulls: NullBehavior,
     /// How names of members become names of fields.
     pub field_names: NameAdjustment,
     /// Column whose value is matched for the topic.
@@ -109,8 +112,10 @@ impl Router {
                 _ => InvalidOperation::Warn,
             },
             expand_json: options.switch("table.expand.json.payload"),
-            keep_json_nulls: options.word("table.json.payload.null.behavior") == "optional_bytes",
-            field_names: NameAdjustment::of(&options.word("field.name.adjustment.mode")),
+            json_nulls: NullBehavior::parse(&options.text("table.json.payload.null.behavior"))
+                .unwrap_or(NullBehavior::Ignore),
+            field_names: NameAdjustment::parse(&options.text("field.name.adjustment.mode"))
+                .unwrap_or(NameAdjustment::None),
             route_by: options.name("route.by.field"),
             topic_pattern: pattern,
             topic_replacement,

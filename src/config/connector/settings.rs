@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Autocreate, Binary, Connector, Decimal, Failure, Heartbeat, NameAdjustment, Operations, Publication, Selection,
-    SnapshotMode, Tables, Time, Tolerance, TopicCreation, TopicGroup, Values,
+    Autocreate, Connector, Heartbeat, Operations, Publication, Selection, SnapshotMode, Tables, Tolerance,
+    TopicCreation, TopicGroup,
     catalogue::{default_of, default_of_option},
     given::{Given, Item, Items},
     kind, list,
@@ -13,6 +13,9 @@ use super::{
 use crate::{
     config::{ConfigError, Environment, Origin, Place},
     connect::{Role, regex::Pattern},
+    debezium::modes::{
+        BinaryMode, DecimalMode, FailureMode, HstoreMode, IntervalMode, Modes, NameAdjustment, TimeMode,
+    },
 };
 
 /// Debezium sets this heartbeat where the driver confirms positions too (`lsn.flush.mode`).
@@ -68,7 +71,9 @@ impl<'a> Reader<'a> {
             skip_unchanged: self.switch("skip.messages.without.change"),
             tombstones_on_delete: self.switch("tombstones.on.delete"),
             snapshot: self.snapshot()?,
-            values: self.values(),
+            modes: self.modes(),
+            schema_names: NameAdjustment::parse(&self.text("schema.name.adjustment.mode"))
+                .unwrap_or(NameAdjustment::None),
             message_key_columns: self.optional("message.key.columns"),
             context_headers: self.switch("extended.headers.enabled"),
             transaction_topic: transactions
@@ -81,11 +86,6 @@ impl<'a> Reader<'a> {
             value_converter: self.converter(Role::Value)?,
             header_converter: self.converter(Role::Header)?,
             tolerance: if self.text("errors.tolerance") == "all" { Tolerance::All } else { Tolerance::None },
-            unconvertible: match self.word("event.converting.failure.handling.mode").as_str() {
-                "skip" => Failure::Skip,
-                "fail" => Failure::Fail,
-                _ => Failure::Warn,
-            },
             status_interval: Duration::from_millis(self.number("status.update.interval.ms")),
             producer: Producer::read(self)?,
             topic_creation: self.topic_creation()?,
@@ -95,35 +95,24 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn values(&self) -> Values {
+    fn modes(&self) -> Modes {
+        let usual = Modes::default();
         let unavailable = self.text("unavailable.value.placeholder");
-        Values {
-            binary: match self.word("binary.handling.mode").as_str() {
-                "base64" => Binary::Base64,
-                "base64-url-safe" => Binary::Base64UrlSafe,
-                "hex" => Binary::Hex,
-                _ => Binary::Bytes,
+        let mode = |name| self.text(name);
+        Modes {
+            binary: BinaryMode::parse(&mode("binary.handling.mode")).unwrap_or(usual.binary),
+            decimal: DecimalMode::parse(&mode("decimal.handling.mode")).unwrap_or(usual.decimal),
+            time: TimeMode::parse(&mode("time.precision.mode")).unwrap_or(usual.time),
+            interval: IntervalMode::parse(&mode("interval.handling.mode")).unwrap_or(usual.interval),
+            hstore: HstoreMode::parse(&mode("hstore.handling.mode")).unwrap_or(usual.hstore),
+            money_fraction_digits: self.number("money.fraction.digits") as u16,
+            include_unknown_datatypes: self.switch("include.unknown.datatypes"),
+            failures: FailureMode::parse(&mode("event.converting.failure.handling.mode")).unwrap_or(usual.failures),
+            field_names: NameAdjustment::parse(&mode("field.name.adjustment.mode")).unwrap_or(usual.field_names),
+            unavailable_value_placeholder: match unavailable.strip_prefix("hex:") {
+                Some(digits) => bytes_of_hex(digits),
+                None => unavailable.into_bytes(),
             },
-            decimal: match self.word("decimal.handling.mode").as_str() {
-                "string" => Decimal::String,
-                "double" => Decimal::Double,
-                _ => Decimal::Precise,
-            },
-            time: match self.word("time.precision.mode").as_str() {
-                "adaptive_time_microseconds" => Time::AdaptiveTimeMicroseconds,
-                "isostring" => Time::IsoString,
-                "connect" => Time::Connect,
-                "microseconds" => Time::Microseconds,
-                "nanoseconds" => Time::Nanoseconds,
-                _ => Time::Adaptive,
-            },
-            interval_as_text: self.word("interval.handling.mode") == "string",
-            hstore_as_map: self.word("hstore.handling.mode") == "map",
-            money_fraction_digits: self.text("money.fraction.digits").trim().parse().unwrap_or(2),
-            include_unknown: self.switch("include.unknown.datatypes"),
-            unavailable: unavailable.strip_prefix("hex:").map_or(unavailable.clone().into_bytes(), bytes_of_hex),
-            schema_names: NameAdjustment::of(&self.word("schema.name.adjustment.mode")),
-            field_names: NameAdjustment::of(&self.word("field.name.adjustment.mode")),
         }
     }
 
@@ -332,16 +321,6 @@ impl<'a> Options<'a> {
         match item {
             Some(item) => self.reader.refuse(item, problem),
             None => self.reader.missing(&format!("{}{option}", self.prefix), &problem),
-        }
-    }
-}
-
-impl NameAdjustment {
-    pub(super) fn of(word: &str) -> NameAdjustment {
-        match word {
-            "avro" => NameAdjustment::Avro,
-            "avro_unicode" => NameAdjustment::AvroUnicode,
-            _ => NameAdjustment::None,
         }
     }
 }

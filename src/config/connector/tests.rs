@@ -9,6 +9,10 @@ use crate::{
         converter::Number,
         json::{DecimalFormat, Json},
     },
+    debezium::{
+        expand::NullBehavior,
+        modes::{BinaryMode, TimeMode},
+    },
 };
 
 /// What every golden variant has, and more that a test gives.
@@ -98,7 +102,7 @@ fn the_defaults_are_debeziums() {
     assert_eq!((&connector.heartbeat, &connector.transaction_topic), (&None, &None));
     assert_eq!(connector.snapshot, SnapshotMode::NoData);
     assert_eq!(connector.tolerance, Tolerance::None);
-    assert_eq!(connector.values.unavailable, b"__debezium_unavailable_value");
+    assert_eq!((&connector.modes, connector.schema_names), (&Modes::default(), NameAdjustment::None));
     let router = router(&connector);
     assert_eq!((router.id.as_str(), router.key.as_str(), router.payload.as_str()), ("id", "aggregateid", "payload"));
     assert_eq!((router.route_by.as_str(), router.topic_pattern.as_str()), ("aggregatetype", "(?<routedByValue>.*)"));
@@ -153,7 +157,7 @@ fn what_is_given_is_typed() {
         ]
     );
     assert_eq!((router.missing, router.invalid_operation), (MissingColumn::Ignore, InvalidOperation::Fatal));
-    assert!(router.keep_json_nulls && router.has_envelope());
+    assert!(router.json_nulls == NullBehavior::OptionalBytes && router.has_envelope());
     let topic = |value: &str| router.topic_pattern.rewrite(value, &router.topic_replacement).unwrap();
     assert_eq!((topic("svc-a-b").as_deref(), topic("nomatch")), (Some("ev.a-b"), None));
     assert_eq!(connector.transforms[0].does, Does::DecodeMessage { keep_nulls: false });
@@ -165,8 +169,8 @@ fn what_is_given_is_typed() {
     assert_eq!(connector.transaction_topic.as_deref(), Some("dbz.transaction"));
     assert_eq!((connector.skipped, connector.tolerance), (Operations::default(), Tolerance::All));
     assert_eq!(connector.message_prefixes.unwrap().takes("other"), Ok(false));
-    assert_eq!((connector.values.binary, connector.values.time), (Binary::Base64UrlSafe, Time::IsoString));
-    assert_eq!(connector.values.unavailable, [0, 255]);
+    assert_eq!((connector.modes.binary, connector.modes.time), (BinaryMode::Base64UrlSafe, TimeMode::IsoString));
+    assert_eq!(connector.modes.unavailable_value_placeholder, [0, 255]);
     assert_eq!(connector.snapshot, SnapshotMode::InitialOnly);
 }
 

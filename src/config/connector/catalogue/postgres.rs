@@ -1,11 +1,13 @@
 //! Keys of Debezium's PostgreSQL connector, 3.6.1.
 
 use super::{Key, only, own, record, void};
-use crate::config::connector::kind::Kind::{
-    Boolean, Choice, Int, List, Long, Name, Operations, Regexes, Secret, Slot, Text, Topic,
+use crate::{
+    config::connector::kind::Kind::{
+        Boolean, Choice, Int, List, Long, Name, Operations, Regexes, Secret, Slot, Text, Topic,
+    },
+    debezium::modes::{BinaryMode, DecimalMode, FailureMode, HstoreMode, IntervalMode, NameAdjustment, TimeMode},
 };
 
-const MODES_OF_NAMES: &[&str] = &["none", "avro", "avro_unicode"];
 const QUEUE: &str = "in_flight_records and in_flight_bytes bound what is under way";
 const NO_SIGNALS: &str = "walpost reads no signals";
 const LOCKS: &str = "walpost's snapshot takes no locks";
@@ -187,21 +189,17 @@ pub(super) const POSTGRES: &[Key] = &[
     ),
     void("query.fetch.size", Int(0), Some("0"), SNAPSHOT_DETAIL),
     // How columns become values.
-    record("binary.handling.mode", Choice(&["bytes", "base64", "base64-url-safe", "hex"]), Some("bytes")),
-    record("decimal.handling.mode", Choice(&["precise", "string", "double"]), Some("precise")),
-    record(
-        "time.precision.mode",
-        Choice(&["adaptive", "adaptive_time_microseconds", "isostring", "connect", "microseconds", "nanoseconds"]),
-        Some("adaptive"),
-    ),
-    record("interval.handling.mode", Choice(&["numeric", "string"]), Some("numeric")),
-    record("hstore.handling.mode", Choice(&["json", "map"]), Some("json")),
-    record("money.fraction.digits", Int(ANY), Some("2")),
+    record("binary.handling.mode", Choice(BinaryMode::NAMES), Some("bytes")),
+    record("decimal.handling.mode", Choice(DecimalMode::NAMES), Some("precise")),
+    record("time.precision.mode", Choice(TimeMode::NAMES), Some("adaptive")),
+    record("interval.handling.mode", Choice(IntervalMode::NAMES), Some("numeric")),
+    record("hstore.handling.mode", Choice(HstoreMode::NAMES), Some("json")),
+    record("money.fraction.digits", Int(0), Some("2")),
     record("include.unknown.datatypes", Boolean, Some("false")),
     record("unavailable.value.placeholder", Text, Some("__debezium_unavailable_value")),
-    record("schema.name.adjustment.mode", Choice(MODES_OF_NAMES), Some("none")),
-    record("field.name.adjustment.mode", Choice(MODES_OF_NAMES), Some("none")),
-    record("event.converting.failure.handling.mode", Choice(&["skip", "warn", "fail"]), Some("warn")),
+    record("schema.name.adjustment.mode", Choice(NameAdjustment::NAMES), Some("none")),
+    record("field.name.adjustment.mode", Choice(NameAdjustment::NAMES), Some("none")),
+    record("event.converting.failure.handling.mode", Choice(FailureMode::NAMES), Some("warn")),
     record("event.processing.failure.handling.mode", Choice(&["skip", "warn", "fail", "ignore"]), Some("fail")),
     record("message.key.columns", Text, None),
     only("converters", Text, None, &[""], CUSTOM),

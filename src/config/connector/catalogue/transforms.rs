@@ -1,7 +1,10 @@
 //! Options of transforms and predicates, by class.
 
 use super::{Key, own, record, void};
-use crate::config::connector::kind::Kind::{Boolean, Choice, Int, List, Name, Placements, Regex, Text};
+use crate::{
+    config::connector::kind::Kind::{Boolean, Choice, Int, List, Name, Placements, Regex, Text},
+    debezium::{expand::NullBehavior, modes::NameAdjustment},
+};
 
 pub(super) const TRANSFORM: &[Key] = &[
     record("type", Name, None),
@@ -24,12 +27,12 @@ const EVENT_ROUTER: &[Key] = &[
     record("table.field.additional.missing", Choice(&["error", "ignore"]), Some("error")),
     record("table.op.invalid.behavior", Choice(&["warn", "error", "fatal"]), Some("warn")),
     record("table.expand.json.payload", Boolean, Some("false")),
-    record("table.json.payload.null.behavior", Choice(&["ignore", "optional_bytes"]), Some("ignore")),
+    record("table.json.payload.null.behavior", Choice(NullBehavior::NAMES), Some("ignore")),
     record("route.by.field", Name, Some("aggregatetype")),
     record("route.topic.regex", Regex, Some("(?<routedByValue>.*)")),
     record("route.topic.replacement", Text, Some("outbox.event.${routedByValue}")),
     record("route.tombstone.on.empty.payload", Boolean, Some("false")),
-    record("field.name.adjustment.mode", Choice(&["none", "avro", "avro_unicode"]), Some("none")),
+    record("field.name.adjustment.mode", Choice(NameAdjustment::NAMES), Some("none")),
     record("tracing.span.context.field", Name, Some("tracingspancontext")),
     record("tracing.operation.name", Name, Some("debezium-read")),
     record("tracing.with.context.field.only", Boolean, Some("true")),
@@ -50,7 +53,7 @@ const LOGICAL_TABLE_ROUTER: &[Key] = &[
     record("key.field.regex", Regex, None),
     record("key.field.name", Name, Some("__dbz__physicalTableIdentifier")),
     record("key.field.replacement", Text, None),
-    record("schema.name.adjustment.mode", Choice(&["none", "avro", "avro_unicode"]), Some("none")),
+    record("schema.name.adjustment.mode", Choice(NameAdjustment::NAMES), Some("none")),
     void("logical.table.cache.size", Int(0), Some("16"), "names are made anew"),
 ];
 
