@@ -3,6 +3,9 @@
 //!
 //! The text is what the server prints with `DateStyle = ISO` and `bytea_output = hex`; ranges of times show the
 //! session's zone. Types that Debezium does not know are left out of rows unless `include.unknown.datatypes` is set.
+//!
+//! Left to their own: `sparsevec`, whose keys are integers, counts as unknown; and in arrays, times before the Gregorian
+//! calendar and infinite dates are what they are as columns, where Debezium shifts them or loses the era.
 
 mod array;
 mod conversion;
