@@ -193,10 +193,10 @@ impl Producer {
                 tell("sasl.oauthbearer.scope", option("scope"));
             }
             _ => {
-                return Err(format!(
-                    "the login module {short:?} is not available; available are PlainLoginModule, ScramLoginModule, \
-                     Krb5LoginModule, OAuthBearerLoginModule"
-                ));
+                // It is not named: in a malformed value it may be a part of the password.
+                return Err("its login module is not available; available are PlainLoginModule, ScramLoginModule, \
+                            Krb5LoginModule, OAuthBearerLoginModule"
+                    .to_owned());
             }
         }
         Ok(())
