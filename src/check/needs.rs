@@ -85,6 +85,7 @@ pub(super) mod tests {
             timestamp: Timestamp::Commit,
             order_by: Vec::new(),
             after_publish: crate::pipeline::outbox::AfterPublish::Keep,
+            format: crate::pipeline::outbox::Format::Native,
         }
     }
 

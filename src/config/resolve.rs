@@ -173,6 +173,7 @@ impl Outbox {
             topic: self.route.topic,
             timestamp: self.record.timestamp,
             order_by: self.order_by,
+            format: outbox::Format::Native,
         }
     }
 }

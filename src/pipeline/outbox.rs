@@ -4,7 +4,7 @@
 //! index. Columns are matched by the names in the relation message, never by the catalog: the message is what the rows
 //! that follow it were written under. Nothing in a payload is parsed or printed again.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use serde_json::error::Category;
 
@@ -18,6 +18,7 @@ use super::{
     time_text::{Rfc3339, Time},
     wire::WireError,
 };
+use crate::debezium::Task;
 
 /// One outbox table as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +33,31 @@ pub struct Outbox {
     /// `order_by`: the order in which rows are read from the table. Empty: by `seq`, else by primary key.
     pub order_by: Vec<String>,
     pub after_publish: AfterPublish,
+    pub format: Format,
 }
+
+/// `format`: what a row becomes.
+#[derive(Clone, Debug, Default)]
+pub enum Format {
+    /// Columns are key, value and headers as they are, by walpost's own rules.
+    #[default]
+    Native,
+    /// What Debezium's connector makes of it, by the connector's keys.
+    Debezium(Arc<Task>),
+}
+
+impl PartialEq for Format {
+    /// Two tasks are the same where they are one.
+    fn eq(&self, other: &Format) -> bool {
+        match (self, other) {
+            (Format::Native, Format::Native) => true,
+            (Format::Debezium(task), Format::Debezium(other)) => Arc::ptr_eq(task, other),
+            (Format::Native, Format::Debezium(_)) | (Format::Debezium(_), Format::Native) => false,
+        }
+    }
+}
+
+impl Eq for Format {}
 
 /// `after_publish`: what is done with the row of an event that is published.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

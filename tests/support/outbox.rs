@@ -1,7 +1,7 @@
 //! Outbox tables as a configuration would describe them.
 #![allow(dead_code)] // each test needs another part
 
-use walpost::pipeline::outbox::{AfterPublish, Columns, Optional, Outbox, TableName, Timestamp};
+use walpost::pipeline::outbox::{AfterPublish, Columns, Format, Optional, Outbox, TableName, Timestamp};
 
 fn optional(name: &str) -> Optional {
     Optional { name: name.to_owned(), named: false }
@@ -29,6 +29,7 @@ pub(crate) fn walpost(schema: &str, table: &str) -> Outbox {
         timestamp: Timestamp::Commit,
         order_by: Vec::new(),
         after_publish: AfterPublish::Keep,
+        format: Format::Native,
     }
 }
 
