@@ -39,6 +39,7 @@ create table if not exists walpost.dead_letter (
 
     -- The record, as it would have been sent.
     topic               text,
+    partition           integer,
     key                 bytea,
     payload             bytea,
     header_names        text[]      not null,
@@ -82,10 +83,11 @@ comment on column walpost.dead_letter.event_id            is 'Its id; empty wher
 comment on column walpost.dead_letter.xid                 is 'The transaction that inserted it';
 comment on column walpost.dead_letter.source_table        is 'The outbox, as SQL writes its name';
 comment on column walpost.dead_letter.topic               is 'NULL: none could be made out, so it cannot be replayed';
+comment on column walpost.dead_letter.partition           is 'NULL: the key decides';
 comment on column walpost.dead_letter.key                 is 'NULL: no key';
 comment on column walpost.dead_letter.payload             is 'NULL: a tombstone';
 comment on column walpost.dead_letter.header_names        is 'Of the record, in order; a name may stand more than once';
-comment on column walpost.dead_letter.header_values       is 'The bytes that go with header_names';
+comment on column walpost.dead_letter.header_values       is 'The bytes that go with header_names; NULL is Kafka''s null';
 comment on column walpost.dead_letter.reason_class        is 'parked: nothing is wrong with it, it waits behind another';
 comment on column walpost.dead_letter.later_delivered     is 'Later events of its aggregate were not held up for it: a replay comes after those that are delivered by then';
 comment on column walpost.dead_letter.state               is 'dead: alone. parked: it holds later events of its aggregate up. replayed: delivered. discarded: never sent';

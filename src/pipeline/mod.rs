@@ -31,7 +31,7 @@ pub use frame::PgTime;
 pub use ledger::{Limits, Ticket};
 pub use lsn::{Lsn, Position};
 pub use origin::{Origin, Place, Reading};
-pub use record::{Headers, Record};
+pub use record::{Event, Headers, Record};
 
 use frame::Frame;
 use ledger::Ledger;
@@ -327,7 +327,7 @@ impl Pipeline {
             return Ok(Output::Passed { ticket, position, table: &layout.name, id });
         }
         let draft = layout.record(message, row, position, commit_time, origin, &mut self.scratch);
-        let Draft { topic, key, value, timestamp_ms, timestamp_replaced, headers } = match draft {
+        let Draft { event, topic, key, value, timestamp_ms, timestamp_replaced, headers } = match draft {
             Ok(draft) => draft,
             Err(Refused::Poison(poison)) => {
                 let ticket = self.ledger.send(message.len());
@@ -338,18 +338,21 @@ impl Pipeline {
         };
         self.counters.events[index] += 1;
         self.counters.timestamps_replaced += u64::from(timestamp_replaced);
-        let ticket = self.ledger.send(Record::size(topic, key, value, &headers));
-        Ok(Output::Record(Record {
-            ticket,
+        let mut record = Record {
+            ticket: Ticket(0),
             position,
             xid,
             table: &layout.name,
+            event,
             topic,
+            partition: None,
             key,
             value,
             timestamp_ms,
             headers,
-        }))
+        };
+        record.ticket = self.ledger.send(record.weight());
+        Ok(Output::Record(record))
     }
 
     fn change(&mut self, relations: &[RelationId], change: Change) -> Result<Output<'_>, Error> {

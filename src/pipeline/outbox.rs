@@ -13,7 +13,7 @@ use super::{
     lsn::Position,
     origin::Origin,
     pgoutput::{Relation, Tuple, TypeOid, Value},
-    record::Headers,
+    record::{Event, Headers},
     template::{Part, Template},
     time_text::{Rfc3339, Time},
     wire::WireError,
@@ -306,7 +306,7 @@ pub(super) struct Scratch {
     payload: Vec<u8>,
     position: [u8; Position::TEXT_LEN],
     occurred_at: Rfc3339,
-    headers: Vec<(String, Vec<u8>)>,
+    headers: Vec<(String, Option<Vec<u8>>)>,
 }
 
 /// A column's place in the message; `None` is NULL.
@@ -315,6 +315,7 @@ type Span = Option<(usize, usize)>;
 /// A record but for its ticket.
 #[derive(Debug)]
 pub(super) struct Draft<'a> {
+    pub(super) event: Event<'a>,
     pub(super) topic: &'a str,
     pub(super) key: Option<&'a [u8]>,
     pub(super) value: Option<&'a [u8]>,
@@ -450,12 +451,18 @@ impl Layout {
             Timestamp::Column => (kafka_time.unwrap_or(commit_time.unix_ms()), kafka_time.is_none()),
         };
 
+        let event = Event {
+            id,
+            aggregate_type: optional(self.aggregate_type)?,
+            aggregate_id: value(self.aggregate_id)?,
+            event_type: optional(self.event_type)?,
+        };
         *position_text = position.text();
         let mut out = Headers::new(headers);
         out.push("id", id);
         for (name, text) in [
-            ("event_type", optional(self.event_type)?),
-            ("aggregate_type", optional(self.aggregate_type)?),
+            ("event_type", event.event_type),
+            ("aggregate_type", event.aggregate_type),
             ("occurred_at", occurred_at_text),
             ("position", origin.has_position().then_some(position_text.as_slice())),
             ("idempotency_key", optional(self.idempotency_key)?),
@@ -466,7 +473,7 @@ impl Layout {
             }
         }
         out.mark(origin.mark());
-        Ok(Draft { topic, key: value(self.aggregate_id)?, value: body, timestamp_ms, timestamp_replaced, headers: out })
+        Ok(Draft { event, topic, key: event.aggregate_id, value: body, timestamp_ms, timestamp_replaced, headers: out })
     }
 }
 
@@ -506,8 +513,8 @@ pub(crate) fn is_topic(name: &str) -> bool {
 }
 
 /// The members of a JSON object: strings as they are, other values as their JSON text.
-fn own_headers(json: &[u8], headers: &mut Vec<(String, Vec<u8>)>) -> Result<(), serde_json::Error> {
-    struct Members<'h>(&'h mut Vec<(String, Vec<u8>)>);
+fn own_headers(json: &[u8], headers: &mut Vec<(String, Option<Vec<u8>>)>) -> Result<(), serde_json::Error> {
+    struct Members<'h>(&'h mut Vec<(String, Option<Vec<u8>>)>);
 
     impl<'de> serde::de::Visitor<'de> for Members<'_> {
         type Value = ();
@@ -522,7 +529,7 @@ fn own_headers(json: &[u8], headers: &mut Vec<(String, Vec<u8>)>) -> Result<(), 
                     Ok(text) => text.into_bytes(),
                     Err(_) => value.get().as_bytes().to_vec(),
                 };
-                self.0.push((name, value));
+                self.0.push((name, Some(value)));
             }
             Ok(())
         }

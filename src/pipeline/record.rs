@@ -17,60 +17,64 @@ pub struct Record<'a> {
     pub xid: u32,
     /// The outbox that the row is in.
     pub table: &'a TableName,
+    pub event: Event<'a>,
     pub topic: &'a str,
+    /// None: the key decides.
+    pub partition: Option<i32>,
     /// None: no key.
     pub key: Option<&'a [u8]>,
     /// None: a tombstone.
     pub value: Option<&'a [u8]>,
-    /// Milliseconds since 1970.
+    /// Milliseconds since 1970; 0: the time of sending.
     pub timestamp_ms: i64,
     pub headers: Headers<'a>,
 }
 
-/// Names and values in the order in which they are sent; a name may stand more than once.
+/// What a row says of its event, as bytes of its text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Event<'a> {
+    pub id: &'a [u8],
+    pub aggregate_type: Option<&'a [u8]>,
+    pub aggregate_id: Option<&'a [u8]>,
+    pub event_type: Option<&'a [u8]>,
+}
+
+/// Names and values in the order in which they are sent; a name may stand more than once, and a value be null.
 #[derive(Clone, Debug)]
 pub struct Headers<'a> {
     fixed: [(&'static str, &'a [u8]); FIXED_HEADERS_MAX],
     fixed_len: usize,
-    own: &'a [(String, Vec<u8>)],
-    /// How many of them, from the first, walpost makes of columns.
-    of_columns: usize,
+    own: &'a [(String, Option<Vec<u8>>)],
     /// The name of the last one, whose value is `true`.
     mark: Option<&'static str>,
 }
 
 impl<'a> Headers<'a> {
     /// `own` are the row's, which follow the fixed ones.
-    pub fn new(own: &'a [(String, Vec<u8>)]) -> Headers<'a> {
-        Headers { fixed: [("", &[]); FIXED_HEADERS_MAX], fixed_len: 0, own, of_columns: 0, mark: None }
-    }
-
-    /// All of a record's headers, of which so many are [`Headers::of_columns`].
-    pub fn kept(all: &'a [(String, Vec<u8>)], of_columns: usize) -> Headers<'a> {
-        Headers { of_columns, ..Headers::new(all) }
-    }
-
-    /// How many of them, from the first, walpost makes of columns; the row's own come after.
-    pub fn of_columns(&self) -> usize {
-        self.of_columns
+    pub fn new(own: &'a [(String, Option<Vec<u8>>)]) -> Headers<'a> {
+        Headers { fixed: [("", &[]); FIXED_HEADERS_MAX], fixed_len: 0, own, mark: None }
     }
 
     pub(super) fn push(&mut self, name: &'static str, value: &'a [u8]) {
         self.fixed[self.fixed_len] = (name, value);
         self.fixed_len += 1;
-        self.of_columns += 1;
     }
 
     pub(super) fn mark(&mut self, name: Option<&'static str>) {
         self.mark = name;
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
-        let own: &'a [(String, Vec<u8>)] = self.own;
-        let fixed = self.fixed;
-        let own = own.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
-        let mark = self.mark.map(|name| (name, &b"true"[..]));
-        fixed.into_iter().take(self.fixed_len).chain(own).chain(mark)
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, Option<&'a [u8]>)> {
+        let own: &'a [(String, Option<Vec<u8>>)] = self.own;
+        let fixed = self.fixed.into_iter().take(self.fixed_len).map(|(name, value)| (name, Some(value)));
+        let own = own.iter().map(|(name, value)| (name.as_str(), value.as_deref()));
+        let mark = self.mark.map(|name| (name, Some(&b"true"[..])));
+        fixed.chain(own).chain(mark)
+    }
+
+    /// Names and values, in bytes.
+    pub fn size(&self) -> usize {
+        self.iter().map(|(name, value)| name.len() + value.map_or(0, <[u8]>::len)).sum()
     }
 
     pub fn len(&self) -> usize {
@@ -81,14 +85,9 @@ impl<'a> Headers<'a> {
         self.len() == 0
     }
 
-    /// What walpost sends of a column that may be NULL. The row's own headers may have the name too.
-    pub fn column(&self, name: &str) -> Option<&'a [u8]> {
-        self.iter().take(self.of_columns).find(|(known, _)| *known == name).map(|(_, value)| value)
-    }
-
     /// The first value under `name`.
     pub fn get(&self, name: &str) -> Option<&'a [u8]> {
-        self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+        self.iter().find(|(known, _)| *known == name).and_then(|(_, value)| value)
     }
 }
 
@@ -98,14 +97,17 @@ impl Record<'_> {
         // The batch's own head, and the lengths, offsets and times of one record; each header has two lengths.
         const BATCH: usize = 61 + 6 * 5;
         const HEADER: usize = 2 * 5;
-        let headers: usize = self.headers.iter().map(|(name, value)| HEADER + name.len() + value.len()).sum();
-        BATCH + self.key.map_or(0, <[u8]>::len) + self.value.map_or(0, <[u8]>::len) + headers
+        BATCH + self.size() + HEADER * self.headers.len() + self.headers.size()
     }
 
-    /// Topic, key, value and headers, in bytes, and a little for each.
-    pub(super) fn size(topic: &str, key: Option<&[u8]>, value: Option<&[u8]>, headers: &Headers<'_>) -> usize {
+    /// What it counts for in flight: topic, key, value and headers, in bytes, and a little for each.
+    pub(super) fn weight(&self) -> usize {
         const OVERHEAD: usize = 64;
-        let headers: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-        OVERHEAD + topic.len() + key.map_or(0, <[u8]>::len) + value.map_or(0, <[u8]>::len) + headers
+        OVERHEAD + self.topic.len() + self.size() + self.headers.size()
+    }
+
+    /// Key and value, in bytes.
+    pub fn size(&self) -> usize {
+        self.key.map_or(0, <[u8]>::len) + self.value.map_or(0, <[u8]>::len)
     }
 }

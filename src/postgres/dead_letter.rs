@@ -70,13 +70,15 @@ pub struct DeadLetter {
     pub event_type: Option<String>,
     /// None: it could not be made out, or Kafka forbids it. Such an event cannot be replayed.
     pub topic: Option<String>,
+    /// None: the key decides.
+    pub partition: Option<i32>,
     /// None: no key.
     pub key: Option<Vec<u8>>,
     /// None: a tombstone.
     pub payload: Option<Vec<u8>>,
     /// Of the record, in order.
-    pub headers: Vec<(String, Vec<u8>)>,
-    /// Of the record: milliseconds since 1970.
+    pub headers: Vec<(String, Option<Vec<u8>>)>,
+    /// Of the record: milliseconds since 1970; 0: the time of sending.
     pub timestamp_ms: i64,
     pub class: ReasonClass,
     pub reason: String,
@@ -322,14 +324,14 @@ pub async fn next_ordinal(
 
 /// Columns of a whole row, for [`Stored::read`].
 const COLUMNS: &str = "id, system_identifier, slot, position, event_id, xid, source_table, aggregate_type, aggregate_id, \
-                       event_type, topic, key, payload, header_names, header_values, record_timestamp, reason_class, \
+                       event_type, topic, partition, key, payload, header_names, header_values, record_timestamp, reason_class, \
                        reason, attempts, first_failed_at, last_failed_at, later_delivered, park_key, state, \
                        replay_requested_at, settled_at";
 
 impl Stored {
     fn read(row: &Row) -> Result<Stored, tokio_postgres::Error> {
         let names: Vec<String> = row.try_get("header_names")?;
-        let values: Vec<Vec<u8>> = row.try_get("header_values")?;
+        let values: Vec<Option<Vec<u8>>> = row.try_get("header_values")?;
         let timestamp: SystemTime = row.try_get("record_timestamp")?;
         Ok(Stored {
             id: row.try_get("id")?,
@@ -344,6 +346,7 @@ impl Stored {
                 aggregate_id: row.try_get("aggregate_id")?,
                 event_type: row.try_get("event_type")?,
                 topic: row.try_get("topic")?,
+                partition: row.try_get("partition")?,
                 key: row.try_get("key")?,
                 payload: row.try_get("payload")?,
                 headers: std::iter::zip(names, values).collect(),

@@ -70,7 +70,7 @@ impl Fates {
     /// An event is met: its record is sent, unless it belongs among the dead letters.
     pub(super) fn record(&mut self, record: &Record<'_>, kafka: &mut Kafka) -> Result<(), Error> {
         let Fates { letters, culprits, marks } = self;
-        marks.taken(record.ticket, record.table, record.headers.get("id").unwrap_or_default());
+        marks.taken(record.ticket, record.table, record.event.id);
         let Some(letters) = letters else {
             if culprits.iter().any(|culprit| culprit.is_at(record.position, record.topic)) {
                 return Err(Error::Culprit);

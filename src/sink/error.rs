@@ -88,11 +88,11 @@ pub struct Undelivered {
 impl Undelivered {
     fn of(record: &Record<'_>) -> Undelivered {
         Undelivered {
-            id: String::from_utf8_lossy(record.headers.get("id").unwrap_or_default()).into_owned(),
+            id: String::from_utf8_lossy(record.event.id).into_owned(),
             position: record.position.to_string(),
             topic: record.topic.to_owned(),
-            size: record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len),
-            headers_size: record.headers.iter().map(|(name, value)| name.len() + value.len()).sum(),
+            size: record.size(),
+            headers_size: record.headers.size(),
         }
     }
 }

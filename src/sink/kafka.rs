@@ -33,7 +33,7 @@ pub use super::{
 };
 use crate::{
     config::{Config, Delivery},
-    pipeline::{Headers, Place, Position, Record, Ticket, outbox::TableName},
+    pipeline::{self, Headers, Place, Position, Record, Ticket, outbox::TableName},
     postgres::dead_letter::Replayed,
     status::unix_us,
 };
@@ -58,6 +58,8 @@ pub struct Kafka {
     /// One that was refused, by this client or when it was alone: nothing else is lost with it.
     refused: Option<(OwnedRecord, Error)>,
     sets_aside: bool,
+    /// Event ids and positions of records under way whose headers do not have them.
+    nameless: HashMap<Ticket, (Vec<u8>, Position)>,
     /// Exactly once only.
     transaction: Option<Transaction>,
     rules: Rules,
@@ -161,6 +163,7 @@ impl Kafka {
             alone: None,
             refused: None,
             sets_aside,
+            nameless: HashMap::new(),
             transaction,
             rules: Rules {
                 principal,
@@ -206,7 +209,7 @@ impl Kafka {
                 return self.produce(topic, record);
             }
         }
-        match self.admit(topic, record.key) {
+        match self.admit(topic, record.partition, record.key) {
             true => self.produce(topic, record),
             false => {
                 self.held = Some(Held::Partition { record: OwnedRecord::new(record), topic });
@@ -282,7 +285,9 @@ impl Kafka {
                 position,
                 xid: 0,
                 table: &TableName::default(),
+                event: pipeline::Event::default(),
                 topic,
+                partition: None,
                 key: Some(key.as_bytes()),
                 value: Some(value),
                 timestamp_ms: unix_us(SystemTime::now()) / 1000,
@@ -366,13 +371,16 @@ impl Kafka {
 
     /// Takes the reports that are there.
     pub fn poll(&mut self, mut acknowledge: impl FnMut(Ticket)) -> Result<(), Error> {
-        let Kafka { producer, topics, rules, last_error, transaction, alone, refused, .. } = self;
+        let Kafka { producer, topics, rules, last_error, transaction, alone, refused, nameless, .. } = self;
         let now = Instant::now();
         producer.poll(|event| match event {
             Event::Delivered(ticket, id, partition) => {
                 let topic = &mut topics[id.index()];
                 topic.taken += 1;
                 topic.since = now;
+                if !nameless.is_empty() {
+                    nameless.remove(&ticket);
+                }
                 topic.partitions.delivered(partition, topic.waits());
                 match transaction {
                     Some(transaction) => transaction.answered(),
@@ -387,6 +395,14 @@ impl Kafka {
             // Given up with the producer; what ended it is told by itself.
             Event::Failed(Failure { code: Code::PurgeQueue | Code::PurgeInflight, .. }) => Ok(()),
             Event::Failed(failure) => {
+                let position;
+                let failure = match nameless.get(&failure.ticket) {
+                    Some((id, at)) => {
+                        position = at.text();
+                        Failure { id, position: &position, ..failure }
+                    }
+                    None => failure,
+                };
                 if let (Code::Fenced, Some(transaction)) = (failure.code, &transaction) {
                     let text = failure.text.to_owned();
                     return Err(transaction.failed(&TransactionError { code: Code::Fenced, text, retriable: false }));
@@ -485,7 +501,7 @@ impl Kafka {
     /// Sends the held record if its partition lets it now.
     fn release(&mut self) -> Result<(), Error> {
         match self.held.take() {
-            Some(Held::Partition { record, topic }) if self.admit(topic, record.key.as_deref()) => {
+            Some(Held::Partition { record, topic }) if self.admit(topic, record.partition, record.key.as_deref()) => {
                 record.lend(|record| self.produce(topic, record))
             }
             Some(Held::Rest { record }) if !self.waits() => record.lend(|record| self.send(record)),
@@ -524,7 +540,7 @@ impl Kafka {
 
     /// Whether the partition of a record takes it now; if so it is to be sent. A transaction that is refused anything is
     /// given up whole, so that nothing can overtake.
-    fn admit(&mut self, id: TopicId, key: Option<&[u8]>) -> bool {
+    fn admit(&mut self, id: TopicId, partition: Option<i32>, key: Option<&[u8]>) -> bool {
         if self.transaction.is_some() {
             return true;
         }
@@ -534,7 +550,15 @@ impl Kafka {
         if topic.partitions.all_known() {
             return true;
         }
-        let partition = key.zip(count).map(|(key, count)| self.producer.partition_of(id, key, count));
+        let partition = match partition {
+            // The partitioner is not asked, so it counts none.
+            Some(given) => {
+                let given = usize::try_from(given).ok().filter(|given| *given < PARTITIONS_MAX);
+                topic.partitions.count(given.map_or(0, |given| given + 1));
+                given
+            }
+            None => key.zip(count).map(|(key, count)| self.producer.partition_of(id, key, count)),
+        };
         let admitted = topic.partitions.admit(partition, topic.waits());
         if admitted {
             topic.partitions.sent(partition);
@@ -568,7 +592,12 @@ impl Kafka {
         topic.sent += 1;
         let code = match self.producer.produce(id, record) {
             // It has ended, and why comes with the next poll. Until then the record is in flight to nowhere.
-            Ok(()) | Err(Code::Fatal) => return Ok(()),
+            Ok(()) | Err(Code::Fatal) => {
+                if record.ticket != NO_EVENT && record.headers.get("position") != Some(&record.position.text()) {
+                    self.nameless.insert(record.ticket, (record.event.id.to_vec(), record.position));
+                }
+                return Ok(());
+            }
             Err(code) => code,
         };
         topic.sent -= 1;
@@ -580,10 +609,11 @@ impl Kafka {
             code,
             text: &code.to_string(),
             topic: record.topic,
-            id: record.headers.get("id").unwrap_or_default(),
+            ticket: record.ticket,
+            id: record.event.id,
             position: &record.position.text(),
-            size: record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len),
-            headers_size: record.headers.iter().map(|(name, value)| name.len() + value.len()).sum(),
+            size: record.size(),
+            headers_size: record.headers.size(),
             records: 1,
         };
         Err(match self.rules.undelivered(&failure, Duration::ZERO) {
@@ -594,6 +624,9 @@ impl Kafka {
         })
     }
 }
+
+/// More than a topic has.
+const PARTITIONS_MAX: usize = 1 << 16;
 
 /// The ticket of a record that nobody waits for but the transaction.
 const NO_EVENT: Ticket = Ticket(u64::MAX);

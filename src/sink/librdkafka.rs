@@ -109,6 +109,7 @@ pub(super) enum Event<'a> {
 /// A record that was not delivered, and what identifies it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Failure<'a> {
+    pub(super) ticket: Ticket,
     pub(super) code: RDKafkaErrorCode,
     pub(super) text: &'a str,
     pub(super) topic: &'a str,
@@ -219,11 +220,14 @@ impl Producer {
         unsafe {
             let headers = rd_kafka_headers_new(record.headers.len());
             for (name, value) in record.headers.iter() {
-                let value_ptr = value.as_ptr().cast::<c_void>();
-                rd_kafka_header_add(headers, name.as_ptr().cast(), len(name.as_bytes()), value_ptr, len(value));
+                let value_ptr = value.map_or(ptr::null(), |value| value.as_ptr().cast::<c_void>());
+                let value_len = len(value.unwrap_or_default());
+                rd_kafka_header_add(headers, name.as_ptr().cast(), len(name.as_bytes()), value_ptr, value_len);
             }
+            let partition = record.partition.unwrap_or(PARTITION_UA);
             let arguments = [
                 argument(rd_kafka_vtype_t::RD_KAFKA_VTYPE_RKT, Value { rkt: self.topics[topic.0].handle.as_ptr() }),
+                argument(rd_kafka_vtype_t::RD_KAFKA_VTYPE_PARTITION, Value { i32_: partition }),
                 argument(rd_kafka_vtype_t::RD_KAFKA_VTYPE_MSGFLAGS, Value { i: RD_KAFKA_MSG_F_COPY }),
                 argument(rd_kafka_vtype_t::RD_KAFKA_VTYPE_VALUE, bytes(record.value)),
                 argument(rd_kafka_vtype_t::RD_KAFKA_VTYPE_KEY, bytes(record.key)),
@@ -473,6 +477,7 @@ unsafe fn failure(message: &rd_kafka_message_t) -> Failure<'_> {
     // SAFETY: the message's topic, headers and text live as long as the message.
     unsafe {
         Failure {
+            ticket: ticket(message._private),
             code: message.err.into(),
             // Not the message's own text: `rd_kafka_message_errstr` takes the payload for it, and what
             // `rd_kafka_message_produce_errstr` points to is freed already (librdkafka 2.12).
@@ -538,6 +543,9 @@ fn bytes(bytes: Option<&[u8]>) -> Value {
 fn len(bytes: &[u8]) -> isize {
     bytes.len() as isize
 }
+
+/// `RD_KAFKA_PARTITION_UA`, a macro that the bindings lack: the partitioner decides.
+const PARTITION_UA: i32 = -1;
 
 /// A ticket travels in the message's opaque pointer, as a number.
 fn opaque(ticket: Ticket) -> *mut c_void {

@@ -1,6 +1,6 @@
 //! A record that waits to be sent.
 
-use crate::pipeline::{Headers, Position, Record, Ticket, outbox::TableName};
+use crate::pipeline::{Event, Headers, Position, Record, Ticket, outbox::TableName};
 
 /// A record that outlives its frame.
 #[derive(Debug)]
@@ -9,41 +9,66 @@ pub struct OwnedRecord {
     position: Position,
     xid: u32,
     table: TableName,
+    event: OwnedEvent,
     pub(super) topic: String,
+    pub(super) partition: Option<i32>,
     pub(super) key: Option<Vec<u8>>,
     value: Option<Vec<u8>>,
     timestamp_ms: i64,
-    headers: Vec<(String, Vec<u8>)>,
-    headers_of_columns: usize,
+    headers: Vec<(String, Option<Vec<u8>>)>,
+}
+
+#[derive(Debug)]
+struct OwnedEvent {
+    id: Vec<u8>,
+    aggregate_type: Option<Vec<u8>>,
+    aggregate_id: Option<Vec<u8>>,
+    event_type: Option<Vec<u8>>,
 }
 
 impl OwnedRecord {
     pub(super) fn new(record: &Record<'_>) -> OwnedRecord {
+        let Event { id, aggregate_type, aggregate_id, event_type } = record.event;
+        let owned = |bytes: Option<&[u8]>| bytes.map(<[u8]>::to_vec);
         OwnedRecord {
             ticket: record.ticket,
             position: record.position,
             xid: record.xid,
             table: record.table.clone(),
+            event: OwnedEvent {
+                id: id.to_vec(),
+                aggregate_type: owned(aggregate_type),
+                aggregate_id: owned(aggregate_id),
+                event_type: owned(event_type),
+            },
             topic: record.topic.to_owned(),
-            key: record.key.map(<[u8]>::to_vec),
-            value: record.value.map(<[u8]>::to_vec),
+            partition: record.partition,
+            key: owned(record.key),
+            value: owned(record.value),
             timestamp_ms: record.timestamp_ms,
-            headers: record.headers.iter().map(|(name, value)| (name.to_owned(), value.to_vec())).collect(),
-            headers_of_columns: record.headers.of_columns(),
+            headers: record.headers.iter().map(|(name, value)| (name.to_owned(), owned(value))).collect(),
         }
     }
 
     pub fn lend<T>(&self, to: impl FnOnce(&Record<'_>) -> T) -> T {
+        let OwnedEvent { id, aggregate_type, aggregate_id, event_type } = &self.event;
         to(&Record {
             ticket: self.ticket,
             position: self.position,
             xid: self.xid,
             table: &self.table,
+            event: Event {
+                id,
+                aggregate_type: aggregate_type.as_deref(),
+                aggregate_id: aggregate_id.as_deref(),
+                event_type: event_type.as_deref(),
+            },
             topic: &self.topic,
+            partition: self.partition,
             key: self.key.as_deref(),
             value: self.value.as_deref(),
             timestamp_ms: self.timestamp_ms,
-            headers: Headers::kept(&self.headers, self.headers_of_columns),
+            headers: Headers::new(&self.headers),
         })
     }
 }

@@ -168,7 +168,7 @@ impl Transaction {
         if record.ticket.is_of_stream() {
             batch.reached = Some(record.position);
             batch.event_id.clear();
-            batch.event_id.push_str(&String::from_utf8_lossy(record.headers.get("id").unwrap_or_default()));
+            batch.event_id.push_str(&String::from_utf8_lossy(record.event.id));
         }
     }
 

@@ -76,9 +76,10 @@ fn letter(key: &str, commit_lsn: u64, park_key: Option<ParkKey>) -> DeadLetter {
         aggregate_id: Some(key.to_owned()),
         event_type: Some("OrderPlaced".to_owned()),
         topic: Some("outbox.event.order".to_owned()),
+        partition: None,
         key: Some(key.as_bytes().to_vec()),
         payload: Some(b"{\"n\": 1}".to_vec()),
-        headers: vec![("id".to_owned(), key.as_bytes().to_vec())],
+        headers: vec![("id".to_owned(), Some(key.as_bytes().to_vec()))],
         timestamp_ms: 1_700_000_000_001,
         class: ReasonClass::TooLarge,
         reason: "Kafka says no".to_owned(),
@@ -132,9 +133,10 @@ fn hostile() -> Vec<DeadLetter> {
             aggregate_type: Some("{\"NULL\",NULL}".to_owned()),
             reason: "line\nand \u{1b}[2J and \u{202e}".to_owned(),
             headers: vec![
-                ("same".to_owned(), b"\xff\xfe\0".to_vec()),
-                ("same".to_owned(), vec![]),
-                (String::new(), b"{\"\\\"".to_vec()),
+                ("same".to_owned(), Some(b"\xff\xfe\0".to_vec())),
+                ("same".to_owned(), Some(vec![])),
+                ("null".to_owned(), None),
+                (String::new(), Some(b"{\"\\\"".to_vec())),
             ],
             ..plain(2)
         },
@@ -143,7 +145,7 @@ fn hostile() -> Vec<DeadLetter> {
         DeadLetter { payload: Some(br#"{"nul": "\u0000", "half": "\ud800"}"#.to_vec()), ..plain(4) },
         DeadLetter { payload: Some([vec![b'['; 10_000], vec![b']'; 10_000]].concat()), ..plain(5) },
         DeadLetter { payload: None, key: None, headers: vec![], ..plain(6) },
-        DeadLetter { payload: Some(vec![]), key: Some(vec![]), ..plain(7) },
+        DeadLetter { payload: Some(vec![]), key: Some(vec![]), partition: Some(3), ..plain(7) },
         DeadLetter {
             event_id: String::new(),
             aggregate_type: None,
@@ -158,7 +160,7 @@ fn hostile() -> Vec<DeadLetter> {
             aggregate_id: Some("本\0".repeat(10_000)),
             topic: Some("nul\0".to_owned()),
             reason: "no UTF-8: \u{fffd}".to_owned(),
-            headers: vec![("nul\0本".to_owned(), noise(70_000))],
+            headers: vec![("nul\0本".to_owned(), Some(noise(70_000)))],
             ..plain(9)
         },
     ]

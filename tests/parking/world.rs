@@ -8,7 +8,7 @@ use std::{
 
 use walpost::{
     pipeline::{
-        Headers, Lsn, PgTime, Position, Record, Ticket,
+        self, Headers, Lsn, PgTime, Position, Record, Ticket,
         outbox::{Poison, Reason, TableName},
     },
     postgres::dead_letter::{ReasonClass, Replayed, Stored},
@@ -656,23 +656,24 @@ impl World {
 }
 
 fn number_of(record: &Record<'_>) -> usize {
-    let id = record.headers.get("id").expect("every record has an id");
-    number(std::str::from_utf8(id).expect("ids are ASCII"))
+    number(std::str::from_utf8(record.event.id).expect("ids are ASCII"))
 }
 
 fn with_record(ticket: Ticket, position: Position, id: &str, key: Option<u8>, take: impl FnOnce(&Record<'_>)) {
-    let own = [("id".to_owned(), id.as_bytes().to_vec())];
     let key = key.map(|key| [key]);
+    let key = key.as_ref().map(<[u8; 1]>::as_slice);
     take(&Record {
         ticket,
         position,
         xid: 1,
         table: &TableName::default(),
+        event: pipeline::Event { id: id.as_bytes(), aggregate_id: key, ..pipeline::Event::default() },
         topic: "t",
-        key: key.as_ref().map(<[u8; 1]>::as_slice),
+        partition: None,
+        key,
         value: None,
         timestamp_ms: 0,
-        headers: Headers::new(&own),
+        headers: Headers::new(&[]),
     });
 }
 

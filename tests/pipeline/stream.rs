@@ -33,7 +33,11 @@ impl Sent {
             key: record.key.map(<[u8]>::to_vec),
             value: record.value.map(<[u8]>::to_vec),
             timestamp_ms: record.timestamp_ms,
-            headers: record.headers.iter().map(|(name, value)| (name.to_owned(), value.to_vec())).collect(),
+            headers: record
+                .headers
+                .iter()
+                .map(|(name, value)| (name.to_owned(), value.expect("none is null").to_vec()))
+                .collect(),
         }
     }
 

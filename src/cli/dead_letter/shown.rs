@@ -53,13 +53,12 @@ pub(super) fn as_text(stored: &Stored) -> String {
     line("position", format!("{}, transaction {}", letter.position, letter.xid));
     line("slot", format!("{} of system {}", shown(&stored.slot), shown(&stored.system_identifier)));
     line("topic", or(letter.topic.as_ref(), "none"));
+    line("partition", letter.partition.map_or("by key".to_owned(), |partition| partition.to_string()));
     line("key", letter.key.as_deref().map_or("none".to_owned(), bytes));
-    line(
-        "timestamp",
-        Timestamp::from_millisecond(letter.timestamp_ms).map_or("none".to_owned(), |at| format!("{at:.3}")),
-    );
+    let at = Timestamp::from_millisecond(letter.timestamp_ms).ok().filter(|_| letter.timestamp_ms != 0);
+    line("timestamp", at.map_or("of sending".to_owned(), |at| format!("{at:.3}")));
     for (name, value) in &letter.headers {
-        line("header", format!("{}: {}", shown(name), bytes(value)));
+        line("header", format!("{}: {}", shown(name), value.as_deref().map_or("null".to_owned(), bytes)));
     }
     match &letter.payload {
         Some(payload) => line("payload", format!("{} bytes\n{}", payload.len(), bytes(payload))),
@@ -93,13 +92,14 @@ pub(super) fn as_json(stored: &Stored, bodies: bool) -> Value {
     insert("aggregate_id", letter.aggregate_id.clone().into());
     insert("event_type", letter.event_type.clone().into());
     insert("topic", letter.topic.clone().into());
+    insert("partition", letter.partition.into());
     insert("timestamp_ms", letter.timestamp_ms.into());
     insert_bytes(&mut object, "key", letter.key.as_deref());
     if bodies {
-        let header = |(name, value): &(String, Vec<u8>)| {
+        let header = |(name, value): &(String, Option<Vec<u8>>)| {
             let mut object = Map::new();
             object.insert("name".to_owned(), name.as_str().into());
-            insert_bytes(&mut object, "value", Some(value));
+            insert_bytes(&mut object, "value", value.as_deref());
             Value::Object(object)
         };
         object.insert("headers".to_owned(), letter.headers.iter().map(header).collect());

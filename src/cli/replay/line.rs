@@ -10,14 +10,17 @@ use crate::{
 
 pub(super) fn as_json(record: &Record<'_>) -> String {
     let mut object = Map::new();
-    let time = Timestamp::from_millisecond(record.timestamp_ms).ok().map(|time| format!("{time:.3}"));
+    let time = Timestamp::from_millisecond(record.timestamp_ms)
+        .ok()
+        .filter(|_| record.timestamp_ms != 0)
+        .map(|time| format!("{time:.3}"));
     object.insert("time".to_owned(), time.into());
     object.insert("topic".to_owned(), record.topic.into());
     insert_bytes(&mut object, "key", record.key);
-    let header = |(name, value): (&str, &[u8])| {
+    let header = |(name, value): (&str, Option<&[u8]>)| {
         let mut object = Map::new();
         object.insert("name".to_owned(), name.into());
-        insert_bytes(&mut object, "value", Some(value));
+        insert_bytes(&mut object, "value", value);
         Value::Object(object)
     };
     let headers: Vec<_> = record.headers.iter().map(header).collect();

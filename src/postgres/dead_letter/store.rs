@@ -70,9 +70,10 @@ impl Store {
     pub async fn write(&self, letters: impl IntoIterator<Item = &DeadLetter>) -> Result<u64, Error> {
         let statement = format!(
             "insert into {} (system_identifier, slot, position, event_id, xid, source_table, aggregate_type, aggregate_id,
-                event_type, topic, key, payload, header_names, header_values, record_timestamp, reason_class, reason,
-                attempts, first_failed_at, last_failed_at, later_delivered, park_key, state)
-             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
+                event_type, topic, partition, key, payload, header_names, header_values, record_timestamp, reason_class,
+                reason, attempts, first_failed_at, last_failed_at, later_delivered, park_key, state)
+             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
+                $24)
              on conflict on constraint dead_letter_once do nothing",
             self.table
         );
@@ -88,10 +89,10 @@ impl Store {
     async fn insert(&self, statement: &Statement, letter: &DeadLetter) -> Result<u64, tokio_postgres::Error> {
         let text = |text: &str| self.encoding.text(text).into_owned();
         let optional = |value: &Option<String>| value.as_deref().map(text);
-        let (names, values): (Vec<String>, Vec<&[u8]>) =
-            letter.headers.iter().map(|(name, value)| (text(name), value.as_slice())).unzip();
+        let (names, values): (Vec<String>, Vec<Option<&[u8]>>) =
+            letter.headers.iter().map(|(name, value)| (text(name), value.as_deref())).unzip();
         let state = if letter.park_key.is_some() { State::Parked } else { State::Dead };
-        let values: [&(dyn ToSql + Sync); 23] = [
+        let values: [&(dyn ToSql + Sync); 24] = [
             &self.system_identifier,
             &self.slot,
             &letter.position.to_string(),
@@ -102,6 +103,7 @@ impl Store {
             &optional(&letter.aggregate_id),
             &optional(&letter.event_type),
             &optional(&letter.topic),
+            &letter.partition,
             &letter.key,
             &letter.payload,
             &names,

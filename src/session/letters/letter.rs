@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use crate::{
     pipeline::{
-        Headers, Record, Ticket,
+        Event, Headers, Record, Ticket,
         outbox::{Poison, Reason, TableName},
     },
     postgres::dead_letter::{DeadLetter, ParkKey, ReasonClass},
@@ -22,16 +22,17 @@ impl DeadLetter {
     ) -> DeadLetter {
         DeadLetter {
             position: record.position,
-            event_id: record.headers.get("id").map(text).unwrap_or_default(),
+            event_id: text(record.event.id),
             xid: record.xid,
             source_table: record.table.to_string(),
-            aggregate_type: record.headers.column("aggregate_type").map(text),
-            aggregate_id: record.key.map(text),
-            event_type: record.headers.column("event_type").map(text),
+            aggregate_type: record.event.aggregate_type.map(text),
+            aggregate_id: record.event.aggregate_id.map(text),
+            event_type: record.event.event_type.map(text),
             topic: Some(record.topic.to_owned()),
+            partition: record.partition,
             key: record.key.map(<[u8]>::to_vec),
             payload: record.value.map(<[u8]>::to_vec),
-            headers: record.headers.iter().map(|(name, value)| (name.to_owned(), value.to_vec())).collect(),
+            headers: record.headers.iter().map(|(name, value)| (name.to_owned(), value.map(<[u8]>::to_vec))).collect(),
             timestamp_ms: record.timestamp_ms,
             class,
             reason: reason.to_owned(),
@@ -54,9 +55,10 @@ impl DeadLetter {
             aggregate_id: poison.aggregate_id.as_deref().map(text),
             event_type: poison.event_type.as_deref().map(text),
             topic: None,
+            partition: None,
             key: poison.aggregate_id.clone(),
             payload: poison.payload.clone(),
-            headers: poison.headers.iter().map(|headers| ("headers".to_owned(), headers.clone())).collect(),
+            headers: poison.headers.iter().map(|headers| ("headers".to_owned(), Some(headers.clone()))).collect(),
             timestamp_ms: poison.commit_time.unix_ms(),
             class: match poison.reason {
                 Reason::IllegalTopic(_) => ReasonClass::InvalidTopic,
@@ -86,15 +88,15 @@ impl DeadLetter {
     /// Lends the record as it is sent again.
     pub(super) fn replay<T>(&self, ticket: Ticket, to: impl FnOnce(&Record<'_>) -> T) -> T {
         let mut headers = self.headers.clone();
-        headers.push((header::REPLAY.to_owned(), b"dead-letter".to_vec()));
-        self.lend(ticket, self.topic.as_deref().unwrap_or_default(), &headers, to)
+        headers.push((header::REPLAY.to_owned(), Some(b"dead-letter".to_vec())));
+        self.lend(ticket, self.topic.as_deref().unwrap_or_default(), self.partition, &headers, to)
     }
 
     /// Lends the record for the topic of dead letters: key, value and headers of the event, then what is wrong with it.
     pub(super) fn announce<T>(&self, ticket: Ticket, topic: &str, to: impl FnOnce(&Record<'_>) -> T) -> T {
         let mut headers = self.headers.clone();
         let mut add = |name: &str, value: Option<&str>| {
-            headers.extend(value.map(|value| (name.to_owned(), value.as_bytes().to_vec())));
+            headers.extend(value.map(|value| (name.to_owned(), Some(value.as_bytes().to_vec()))));
         };
         // A record has these already, a row that makes none has not.
         if self.topic.is_none() {
@@ -109,14 +111,15 @@ impl DeadLetter {
         add(header::TOPIC, self.topic.as_deref());
         add(header::TABLE, Some(&self.source_table));
         add(header::AT, Some(&at));
-        self.lend(ticket, topic, &headers, to)
+        self.lend(ticket, topic, None, &headers, to)
     }
 
     fn lend<T>(
         &self,
         ticket: Ticket,
         topic: &str,
-        headers: &[(String, Vec<u8>)],
+        partition: Option<i32>,
+        headers: &[(String, Option<Vec<u8>>)],
         to: impl FnOnce(&Record<'_>) -> T,
     ) -> T {
         to(&Record {
@@ -124,7 +127,14 @@ impl DeadLetter {
             position: self.position,
             xid: self.xid,
             table: &TableName::default(),
+            event: Event {
+                id: self.event_id.as_bytes(),
+                aggregate_type: self.aggregate_type.as_deref().map(str::as_bytes),
+                aggregate_id: self.aggregate_id.as_deref().map(str::as_bytes),
+                event_type: self.event_type.as_deref().map(str::as_bytes),
+            },
             topic,
+            partition,
             key: self.key.as_deref(),
             value: self.payload.as_deref(),
             timestamp_ms: self.timestamp_ms,

@@ -18,7 +18,7 @@ use std::{
 
 use super::{Culprit, Error, parked::Parked, replay::Replay};
 use crate::{
-    pipeline::{Lsn, Position, Record, Ticket, outbox::Poison},
+    pipeline::{Event, Lsn, Position, Record, Ticket, outbox::Poison},
     postgres::dead_letter::{DeadLetter, Known, KnownLetter, ParkKey, ReasonClass, Replayed, Stored},
 };
 
@@ -158,7 +158,7 @@ impl Parking {
     }
 
     pub fn verdict(&mut self, record: &Record<'_>) -> Verdict {
-        let id = || String::from_utf8_lossy(record.headers.get("id").unwrap_or_default());
+        let id = || String::from_utf8_lossy(record.event.id);
         if !self.known.is_empty() {
             if let Some(known) = self.meet(record.position, &id()) {
                 self.forget(record);
@@ -176,9 +176,9 @@ impl Parking {
     fn parked_by(&self, record: &Record<'_>) -> Option<ParkKey> {
         let key = record.key.filter(|_| self.parked.keys() > 0)?;
         let own = ParkKey::of_record(record.topic, key);
-        let aggregate_type = record.headers.column("aggregate_type");
-        let of_aggregate = || ParkKey::of_aggregate(&record.table.to_string(), aggregate_type, key);
-        let is_parked = self.parked.has(&own) || self.parked.has(&of_aggregate());
+        let Event { aggregate_type, aggregate_id, .. } = record.event;
+        let of_aggregate = |id| ParkKey::of_aggregate(&record.table.to_string(), aggregate_type, id);
+        let is_parked = self.parked.has(&own) || aggregate_id.is_some_and(|id| self.parked.has(&of_aggregate(id)));
         is_parked.then_some(own)
     }
 
