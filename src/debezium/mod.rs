@@ -1,14 +1,25 @@
 //! What Debezium's PostgreSQL connector and its outbox transform make of rows, to the byte, with no IO.
 //!
-//! [`columns`] turns a column's text into a value of Kafka Connect, [`expand`] a payload of JSON into a struct, by
-//! [`modes`] and [`names`] as configured. [`Task`] is what runs a connector.
+//! [`Task`] is what runs a connector: a row or a message becomes Kafka's records, by the connector's transforms (the
+//! event router among them) and converters. [`columns`] turns a column's text into a value of Kafka Connect, [`expand`] a
+//! payload of JSON into a struct, by [`modes`] and [`names`] as configured.
 
 pub mod columns;
+mod envelope;
 pub mod expand;
+mod heartbeat;
+mod logical;
 pub mod modes;
 pub mod names;
+mod record;
+mod refusal;
+mod router;
 #[cfg(test)]
 mod shown;
+mod source;
+mod span;
+mod table;
 mod task;
+mod transaction;
 
-pub use task::Task;
+pub use task::{Cell, Counts, Message, Refusal, Source, Table, Task};

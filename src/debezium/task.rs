@@ -1,17 +1,71 @@
-//! What runs a connector: rows, messages and ticks become records, with no IO and no clock.
+//! A connector's task: rows and messages in, Kafka's records out, as the connector's configuration has it.
+//!
+//! There is no IO, no clock and no state: what a record depends on is in the configuration, the [`Table`], the row and
+//! its [`Source`].
 
-use crate::config::connector::Connector;
+use std::sync::Arc;
+
+use super::columns::Attribute;
+use super::heartbeat::HeartbeatForm;
+use super::logical::{self, LogicalForm};
+use super::record::{Body, Change, Datum, Header, HeaderValue, Key, Operation, Record};
+use super::router;
+use super::source::SourceForm;
+use super::table::{self, Cells, Row};
+use super::transaction::TransactionForm;
+use crate::config::connector::{Connector, Does, Host, Predicate, Transform};
+use crate::connect::{Converter, Kind, Schema, Value};
+use crate::pipeline::outbox::TableName;
+
+pub use super::refusal::Refusal;
+pub use super::source::Source;
+pub use super::table::{Cell, Table};
+pub use super::transaction::Counts;
 
 /// A connector at work. Every run has an id of its own, which records carry.
 #[derive(Clone, Debug)]
 pub struct Task {
-    connector: Connector,
+    pub(super) connector: Connector,
     run_id: String,
+    context_headers: Vec<Header>,
+    pub(super) source: SourceForm,
+    pub(super) logical_form: LogicalForm,
+    pub(super) transaction_form: TransactionForm,
+    pub(super) heartbeat_form: HeartbeatForm,
+    warnings: Vec<String>,
+}
+
+/// A record as Kafka gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    pub topic: String,
+    /// None: the key decides.
+    pub partition: Option<i32>,
+    /// None: no key.
+    pub key: Option<Vec<u8>>,
+    /// None: a tombstone.
+    pub value: Option<Vec<u8>>,
+    /// In the order in which they are sent; a name may stand more than once, and a value may be Kafka's null.
+    pub headers: Vec<(String, Option<Vec<u8>>)>,
+    /// In milliseconds since 1970; 0: the time of sending.
+    pub timestamp_ms: i64,
 }
 
 impl Task {
+    /// `run_id` is a UUID of version 7.
     pub fn new(connector: &Connector, run_id: String) -> Task {
-        Task { connector: connector.clone(), run_id }
+        let names = connector.schema_names;
+        let source = SourceForm::new(&connector.topic_prefix, &connector.database.name);
+        Task {
+            context_headers: context_headers(connector, &run_id),
+            logical_form: LogicalForm::new(names, connector.modes.binary, &source),
+            transaction_form: TransactionForm::new(names),
+            heartbeat_form: HeartbeatForm::new(names),
+            source,
+            warnings: Vec::new(),
+            connector: connector.clone(),
+            run_id,
+        }
     }
 
     /// What it runs.
@@ -23,4 +77,286 @@ impl Task {
     pub fn run_id(&self) -> &str {
         &self.run_id
     }
+
+    /// What is worth telling at start, whatever the tables.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Whether rows of the table become records.
+    pub fn takes(&self, table: &TableName) -> bool {
+        // What cannot be decided is not left out in silence.
+        self.connector.tables.take(&table.schema, &table.table).unwrap_or(true)
+    }
+
+    /// How rows of a table are read. `attributes` are its columns in the order of the rows; `key` names those of the
+    /// primary key in the key's order, or of a unique index where there is none, as Debezium has it.
+    pub fn table(&self, name: &TableName, attributes: &[Attribute], key: &[String]) -> Table {
+        let topic = self.topic_of(name);
+        let indexed = || attributes.iter().enumerate();
+        let taken = |attribute: &Attribute| {
+            self.connector.tables.take_column(&name.schema, &name.table, &attribute.name).unwrap_or(true)
+        };
+        let columns = table::placed(indexed().filter(|(_, attribute)| taken(attribute)), &self.connector.modes);
+        let of_key = |name: &String| indexed().find(|(_, attribute)| attribute.name == *name);
+        let key = table::placed(key.iter().filter_map(of_key), &self.connector.modes);
+        let schema_name = |suffix: &str| self.connector.schema_names.schema(&format!("{topic}.{suffix}"));
+        let schema = Arc::new(table::schema_of(schema_name("Value"), &columns).optional());
+        let key = (!key.is_empty())
+            .then(|| table::Key { schema: Arc::new(table::schema_of(schema_name("Key"), &key)), columns: key });
+        let envelope = Arc::new(self.envelope_schema(&schema_name("Envelope"), &schema));
+        Table { name: name.clone(), topic, columns, key, schema, envelope, warnings: Vec::new() }
+    }
+
+    fn topic_of(&self, name: &TableName) -> String {
+        let parts = [self.connector.topic_prefix.as_str(), &name.schema, &name.table];
+        let parts: Vec<_> = parts.into_iter().filter(|part| !part.trim().is_empty()).collect();
+        let mut topic = String::new();
+        for unit in parts.join(&self.connector.topic_delimiter).encode_utf16().take(TOPIC_MAX) {
+            let known = u8::try_from(unit).map(char::from).ok().filter(|c| is_of_topics(*c));
+            topic.push(known.unwrap_or('_'));
+        }
+        topic
+    }
+
+    /// Of a row that was inserted, or read from the table: its texts in the order of the attributes.
+    ///
+    /// `counts` are those of the open transaction, from its first event on.
+    pub fn insert(
+        &self,
+        table: &Table,
+        row: &[Option<&str>],
+        source: &Source,
+        counts: &mut Counts,
+    ) -> Result<Vec<Message>, Refusal> {
+        let operation = if source.snapshot { Operation::Read } else { Operation::Create };
+        let after = Some(Row { table, cells: Cells::Texts(row) });
+        let mut messages = Vec::new();
+        self.change(Change { after, ..Change::new(table, operation, source) }, None, counts, &mut messages)?;
+        Ok(messages)
+    }
+
+    /// Of a row that was updated. `old` is the row before, where the log has it: all of it (`O`), or its key alone
+    /// (`K`, other columns null).
+    pub fn update(
+        &self,
+        table: &Table,
+        old: Option<&[Option<&str>]>,
+        new: &[Cell<'_>],
+        source: &Source,
+        counts: &mut Counts,
+    ) -> Result<Vec<Message>, Refusal> {
+        let before = old.map(|old| Row { table, cells: Cells::Texts(old) });
+        let new = Row { table, cells: Cells::Updated { new, old } };
+        let after = Some(new);
+        let mut messages = Vec::new();
+        let keys = match before {
+            Some(before) => (before.key()?, new.key()?),
+            None => (None, None),
+        };
+        if let (true, Some(before)) = (self.connector.skip_unchanged, before) {
+            if before.whole()? == new.whole()? {
+                return Ok(messages);
+            }
+        }
+        let change = |operation| Change::new(table, operation, source);
+        match keys {
+            // A row that changes its key goes under the old one and comes under the new one.
+            (Some(old_key), Some(new_key)) if old_key.value != new_key.value => {
+                let to = Some(Header::new("__debezium.newkey", new_key));
+                self.change(Change { before, ..change(Operation::Delete) }, to, counts, &mut messages)?;
+                let from = Some(Header::new("__debezium.oldkey", old_key));
+                self.change(Change { after, ..change(Operation::Create) }, from, counts, &mut messages)?;
+            }
+            _ => self.change(Change { before, after, ..change(Operation::Update) }, None, counts, &mut messages)?,
+        }
+        Ok(messages)
+    }
+
+    /// Of a row that was deleted: all of it (`O`), or its key alone (`K`, other columns null).
+    pub fn delete(
+        &self,
+        table: &Table,
+        old: &[Option<&str>],
+        source: &Source,
+        counts: &mut Counts,
+    ) -> Result<Vec<Message>, Refusal> {
+        let before = Some(Row { table, cells: Cells::Texts(old) });
+        let mut messages = Vec::new();
+        let change = Change { before, ..Change::new(table, Operation::Delete, source) };
+        self.change(change, None, counts, &mut messages)?;
+        Ok(messages)
+    }
+
+    /// Of a table that was truncated.
+    pub fn truncate(&self, table: &Table, source: &Source, counts: &mut Counts) -> Result<Vec<Message>, Refusal> {
+        let mut messages = Vec::new();
+        self.change(Change::new(table, Operation::Truncate, source), None, counts, &mut messages)?;
+        Ok(messages)
+    }
+
+    /// `moved` is the header with the other key of a row that changed it.
+    fn change(
+        &self,
+        change: Change<'_>,
+        moved: Option<Header>,
+        counts: &mut Counts,
+        messages: &mut Vec<Message>,
+    ) -> Result<(), Refusal> {
+        let Change { table, operation, before, after, source, .. } = change;
+        let skipped = match operation {
+            Operation::Create => self.connector.skipped.create,
+            Operation::Read => self.connector.skipped.read,
+            Operation::Update => self.connector.skipped.update,
+            Operation::Delete => self.connector.skipped.delete,
+            Operation::Truncate => self.connector.skipped.truncate,
+        };
+        if skipped {
+            return Ok(());
+        }
+        let key = || match after.or(before) {
+            Some(row) => Key::Of(row),
+            None => Key::Made(Datum::NULL),
+        };
+        let headers: Vec<Header> = moved.into_iter().chain(self.context_headers.iter().cloned()).collect();
+        let order = (self.connector.transaction_topic.is_some() && !source.snapshot)
+            .then(|| counts.event(&format!("{}.{}", table.name.schema, table.name.table)));
+        let tombstone =
+            (self.connector.tombstones_on_delete && operation == Operation::Delete).then(|| headers.clone());
+        let record = |body, headers| {
+            let topic = table.topic.clone();
+            Record { topic, partition: None, key: key(), body, headers, timestamp_ms: 0 }
+        };
+        messages.extend(self.emit(record(Body::Change(Change { order, ..change }), headers))?);
+        if let Some(headers) = tombstone {
+            messages.extend(self.emit(record(Body::Made(Datum::NULL), headers))?);
+        }
+        Ok(())
+    }
+
+    /// A record that is no table's and no message's.
+    pub(super) fn plain(
+        &self,
+        topic: &str,
+        partition: Option<i32>,
+        key: Datum,
+        value: Datum,
+    ) -> Result<Option<Message>, Refusal> {
+        let (topic, key, body) = (topic.to_owned(), Key::Made(key), Body::Made(value));
+        self.emit(Record { topic, partition, key, body, headers: Vec::new(), timestamp_ms: 0 })
+    }
+
+    /// Through the transforms and the converters.
+    pub(super) fn emit(&self, record: Record<'_>) -> Result<Option<Message>, Refusal> {
+        let mut record = record;
+        for transform in &self.connector.transforms {
+            if !self.applies(transform, &record)? {
+                continue;
+            }
+            record = match &transform.does {
+                Does::EventRouter(router) => match router::route(router, record, self.connector.open_telemetry)? {
+                    Some(record) => record,
+                    None => return Ok(None),
+                },
+                Does::DecodeMessage { keep_nulls } => logical::decode(record, *keep_nulls)?,
+                Does::Overwritten { .. } => record,
+                Does::Foreign { class } => {
+                    return Err(Refusal::Foreign { name: transform.name.clone(), class: class.clone() });
+                }
+            };
+        }
+        self.convert(record).map(Some)
+    }
+
+    fn applies(&self, transform: &Transform, record: &Record<'_>) -> Result<bool, Refusal> {
+        let Some(condition) = &transform.condition else { return Ok(true) };
+        let holds = match &condition.predicate {
+            Predicate::TopicNameMatches(pattern) => pattern.matches(&record.topic)?,
+            Predicate::HasHeaderKey(name) => record.headers.iter().any(|header| header.name == *name),
+            Predicate::RecordIsTombstone => record.is_tombstone(),
+        };
+        Ok(holds != condition.negate)
+    }
+
+    fn convert(&self, record: Record<'_>) -> Result<Message, Refusal> {
+        let convert = |converter: &Converter, datum: &Datum, part: &dyn Fn() -> String| {
+            converter
+                .convert(datum.schema.as_deref(), &datum.value)
+                .map_err(|source| Refusal::Convert { part: part(), source })
+        };
+        let Record { topic, mut partition, key, body, headers, mut timestamp_ms } = record;
+        let key = convert(&self.connector.key_converter, &key.make()?, &|| "key".to_owned())?;
+        let value = convert(&self.connector.value_converter, &self.body(body)?, &|| "value".to_owned())?;
+        let mut converted = Vec::with_capacity(headers.len());
+        for header in headers {
+            let value = match header.value {
+                HeaderValue::Ready(value) => value,
+                HeaderValue::Datum(datum) => {
+                    convert(&self.connector.header_converter, &datum, &|| format!("header {}", header.name))?
+                }
+            };
+            converted.push((header.name, value));
+        }
+        if self.connector.host == Host::Server {
+            (partition, timestamp_ms) = (None, 0);
+            converted.retain(|(_, value)| value.is_some());
+        }
+        checked(Message { topic, partition, key, value, headers: converted, timestamp_ms })
+    }
+
+    fn body(&self, body: Body<'_>) -> Result<Datum, Refusal> {
+        match body {
+            Body::Made(datum) => Ok(datum),
+            Body::Change(change) => self.envelope(&change),
+            Body::Message(message) => Ok(self.message_value(&message)),
+            Body::Decoded(content, message) => Ok(self.decoded_value(content, &message)),
+        }
+    }
+}
+
+/// Of a row's records, in their order.
+fn context_headers(connector: &Connector, run_id: &str) -> Vec<Header> {
+    if !connector.context_headers {
+        return Vec::new();
+    }
+    let text = Schema::new(Kind::String);
+    let of = [
+        ("connectorLogicalName", connector.topic_prefix.as_str()),
+        ("taskId", "0"),
+        ("connectorName", "postgresql"),
+        ("runId", run_id),
+    ];
+    of.into_iter()
+        .map(|(name, value)| {
+            let value = Value::String(value.to_owned());
+            let value = connector.header_converter.convert(Some(&text), &value).unwrap_or_default();
+            Header::ready(&format!("__debezium.context.{name}"), value)
+        })
+        .collect()
+}
+
+/// What of a record Kafka is known to refuse.
+fn checked(message: Message) -> Result<Message, Refusal> {
+    let topic = &message.topic;
+    let legal = (1..=TOPIC_MAX).contains(&topic.len()) && topic.chars().all(is_of_topics);
+    if !legal || topic == "." || topic == ".." {
+        return Err(Refusal::Topic { topic: message.topic });
+    }
+    match message.partition {
+        Some(partition) if partition < 0 => return Err(Refusal::Partition { partition }),
+        _ => {}
+    }
+    if !(0..INFINITY_MS).contains(&message.timestamp_ms) {
+        return Err(Refusal::Timestamp { timestamp_ms: message.timestamp_ms });
+    }
+    Ok(message)
+}
+
+const TOPIC_MAX: usize = 249;
+
+/// PostgreSQL's `infinity`, as Debezium has it.
+const INFINITY_MS: i64 = 9_223_372_036_825_200;
+
+fn is_of_topics(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
 }

@@ -262,7 +262,7 @@ fn money(text: &str) -> Option<Decimal> {
     Some(Decimal { unscaled: if negative { -amount.unscaled } else { amount.unscaled }, ..amount })
 }
 
-fn binary(bytes: Vec<u8>, mode: BinaryMode) -> Value {
+pub(in crate::debezium) fn binary(bytes: Vec<u8>, mode: BinaryMode) -> Value {
     match mode {
         BinaryMode::Bytes => Value::Bytes(bytes),
         BinaryMode::Base64 => Value::String(STANDARD.encode(bytes)),

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use crate::connect::{Schema, Value};
 
 use super::modes::{FailureMode, Modes};
+pub(super) use conversion::binary;
 use conversion::{Conversion, TimeForm};
 
 /// A column as pgoutput and the catalog describe it.

@@ -1,0 +1,274 @@
+//! The outbox event router: a row of an outbox becomes the event that it holds.
+
+use std::sync::Arc;
+
+use super::expand::{Expanded, Expander};
+use super::record::{Body, Change, Datum, Header, Key, Operation, Record};
+use super::refusal::Refusal;
+use super::span;
+use super::table::Row;
+use crate::config::connector::{InvalidOperation, MissingColumn, Placed, Router};
+use crate::connect::{Field, Kind, Schema, Struct, Value};
+use crate::pipeline::Position;
+
+const ID: &str = "table.field.event.id";
+const KEY: &str = "table.field.event.key";
+const PAYLOAD: &str = "table.field.event.payload";
+const TIMESTAMP: &str = "table.field.event.timestamp";
+const VERSION: &str = "table.field.event.schema.version";
+const PLACEMENT: &str = "table.fields.additional.placement";
+const ROUTE: &str = "route.by.field";
+
+/// What the router reads: a row, or the content of a message.
+enum Event<'a> {
+    Row(Row<'a>),
+    Content(&'a Struct),
+}
+
+/// A field of it, as [`Event::field`] finds it.
+struct Found<'a> {
+    index: usize,
+    schema: &'a Arc<Schema>,
+}
+
+impl<'a> Event<'a> {
+    fn field(&self, name: &str) -> Option<Found<'a>> {
+        match self {
+            Event::Row(row) => {
+                let index = row.table.columns.iter().position(|placed| placed.column.name == name)?;
+                Some(Found { index, schema: &row.table.columns[index].column.schema })
+            }
+            Event::Content(content) => {
+                let Kind::Struct(fields) = &content.schema.kind else { return None };
+                let index = fields.iter().position(|field| field.name == name)?;
+                Some(Found { index, schema: &fields[index].schema })
+            }
+        }
+    }
+
+    fn required(&self, name: &str, option: &'static str) -> Result<Found<'a>, Refusal> {
+        self.field(name).ok_or_else(|| Refusal::Missing { column: name.to_owned(), option })
+    }
+
+    /// Of one kind, whose default does not take the place of null.
+    fn bare(&self, name: &str, option: &'static str, kind: &Kind) -> Result<Value, Refusal> {
+        let found = self.required(name, option)?;
+        if found.schema.kind != *kind {
+            let (expected, found) = (kind.name(), found.schema.kind.name());
+            return Err(Refusal::Kind { column: name.to_owned(), option, expected, found });
+        }
+        self.raw(found.index)
+    }
+
+    fn raw(&self, index: usize) -> Result<Value, Refusal> {
+        match self {
+            Event::Row(row) => Ok(row.value(&row.table.columns[index])?),
+            Event::Content(content) => Ok(content.values[index].clone()),
+        }
+    }
+
+    /// With its default in place of null.
+    fn get(&self, found: &Found<'_>) -> Result<Datum, Refusal> {
+        let value = match (self.raw(found.index)?, &found.schema.default) {
+            (Value::Null, Some(default)) => default.clone(),
+            (value, _) => value,
+        };
+        Ok(Datum::new(found.schema, value))
+    }
+
+    fn schema_name(&self) -> Option<&'a str> {
+        match self {
+            Event::Row(row) => row.table.schema.name.as_deref(),
+            Event::Content(content) => content.schema.name.as_deref(),
+        }
+    }
+}
+
+/// What becomes of a record: the event, or nothing. `open_telemetry`: spans are traced.
+pub(super) fn route<'a>(
+    router: &Router,
+    mut record: Record<'a>,
+    open_telemetry: bool,
+) -> Result<Option<Record<'a>>, Refusal> {
+    let (event, position) = match &record.body {
+        _ if record.is_tombstone() => return Ok(None),
+        Body::Made(_) | Body::Message(_) => return Ok(Some(record)),
+        Body::Decoded(content, message) => (Event::Content(content), message.source.position),
+        Body::Change(Change { operation, after, source, .. }) => match (operation, after) {
+            (Operation::Delete, _) => return Ok(None),
+            (Operation::Update, _) => return updated(router.invalid_operation),
+            (Operation::Create | Operation::Read, Some(row)) => (Event::Row(*row), source.position),
+            (Operation::Truncate | Operation::Create | Operation::Read, _) => return Err(Refusal::Truncate),
+        },
+    };
+    if open_telemetry {
+        trace(router, &event, position, &mut record.headers)?;
+    }
+    let payload = event.required(&router.payload, PAYLOAD)?;
+    let timestamp_ms = match &router.timestamp {
+        Some(column) => timestamp(&event, column)?,
+        None => 0,
+    };
+    let id = event.get(&event.required(&router.id, ID)?)?;
+    record.headers.push(Header::new("id", id));
+    let payload = expanded(router, event.get(&payload)?);
+    let Value::String(route) = event.bare(&router.route_by, ROUTE, &Kind::String)? else {
+        return Err(Refusal::Unrouted { column: router.route_by.clone() });
+    };
+    let mut envelope = if router.has_envelope() { Some(Envelope::new(&payload)?) } else { None };
+    let mut partition = None;
+    for placement in &router.placements {
+        let Some(found) = event.field(&placement.column) else {
+            match router.missing {
+                MissingColumn::Ignore => continue,
+                MissingColumn::Error => event.required(&placement.column, PLACEMENT)?,
+            };
+            continue;
+        };
+        match (placement.place, &mut envelope) {
+            (Placed::Header, _) => record.headers.push(Header::new(&placement.alias, event.get(&found)?)),
+            (Placed::Envelope, Some(envelope)) => envelope.add(&placement.alias, event.get(&found)?)?,
+            (Placed::Envelope, None) => {}
+            (Placed::Partition, _) => {
+                partition = match event.bare(&placement.column, PLACEMENT, &Kind::Int32)? {
+                    Value::Int32(partition) => Some(partition),
+                    _ => None,
+                };
+            }
+        }
+    }
+    let value = match envelope {
+        _ if router.tombstone_on_empty && is_empty(&payload.value) => Datum::NULL,
+        None => payload,
+        Some(envelope) => {
+            let version = match &router.schema_version {
+                Some(column) => match event.bare(column, VERSION, &Kind::Int32)? {
+                    Value::Int32(version) => Some(version),
+                    _ => None,
+                },
+                None => None,
+            };
+            envelope.close(schema_name(event.schema_name(), &route), version)
+        }
+    };
+    let key = event.get(&event.required(&router.key, KEY)?)?;
+    let topic = router.topic_pattern.rewrite(&route, &router.topic_replacement)?.unwrap_or(route);
+    let headers = record.headers;
+    Ok(Some(Record { topic, partition, key: Key::Made(key), body: Body::Made(value), headers, timestamp_ms }))
+}
+
+fn updated<'a>(behaviour: InvalidOperation) -> Result<Option<Record<'a>>, Refusal> {
+    match behaviour {
+        InvalidOperation::Warn | InvalidOperation::Error => Ok(None),
+        InvalidOperation::Fatal => Err(Refusal::Update),
+    }
+}
+
+/// The context of the event's span goes on in its headers.
+fn trace(router: &Router, event: &Event<'_>, position: Position, headers: &mut Vec<Header>) -> Result<(), Refusal> {
+    let column = &router.tracing.column;
+    let context = match event.field(column) {
+        Some(_) => event.bare(column, "tracing.span.context.field", &Kind::String)?,
+        None => Value::Null,
+    };
+    let context = match &context {
+        Value::String(text) => Some(text.as_str()),
+        _ if router.tracing.column_only => return Ok(()),
+        _ => None,
+    };
+    let string = Arc::new(Schema::new(Kind::String));
+    for (name, value) in span::headers(context, position) {
+        headers.retain(|header| header.name != name);
+        headers.push(Header::new(name, Datum::new(&string, Value::String(value))));
+    }
+    Ok(())
+}
+
+/// In milliseconds; 0 where the column is null.
+fn timestamp(event: &Event<'_>, column: &str) -> Result<i64, Refusal> {
+    let found = event.required(column, TIMESTAMP)?;
+    let no_time =
+        |found: &str| Refusal::NoTime { column: column.to_owned(), option: TIMESTAMP, found: found.to_owned() };
+    if found.schema.kind != Kind::Int64 {
+        return Err(no_time(found.schema.kind.name()));
+    }
+    let value = match event.raw(found.index)? {
+        Value::Null => return Ok(0),
+        Value::Int64(value) => value,
+        // Of the same kind, as time.precision.mode=connect has it.
+        _ => return Err(no_time(found.schema.name.as_deref().unwrap_or("INT64"))),
+    };
+    match found.schema.name.as_deref() {
+        Some("io.debezium.time.Timestamp") => Ok(value),
+        Some("io.debezium.time.MicroTimestamp") => Ok(value / 1_000),
+        Some("io.debezium.time.NanoTimestamp") => Ok(value / 1_000_000),
+        Some(name) => Err(no_time(name)),
+        None => Err(no_time("INT64")),
+    }
+}
+
+fn expanded(router: &Router, payload: Datum) -> Datum {
+    let Value::String(text) = &payload.value else { return payload };
+    if !router.expand_json {
+        return payload;
+    }
+    let expander = Expander { nulls: router.json_nulls, names: router.field_names };
+    match expander.expand(&router.payload, text) {
+        Expanded::Untouched => payload,
+        Expanded::Whole(whole) => Datum::of(whole),
+        Expanded::Misfit(schema) => Datum { schema, value: payload.value },
+    }
+}
+
+/// `String.trim().isEmpty()` of its text: blanks are all up to U+0020.
+fn is_empty(payload: &Value) -> bool {
+    match payload {
+        Value::Null => true,
+        Value::String(text) => text.chars().all(|c| c <= ' '),
+        _ => false,
+    }
+}
+
+/// The routed value stands before the last part of the name: `dbz.public.outbox.order.Value`.
+fn schema_name(of_event: Option<&str>, route: &str) -> String {
+    match of_event.map(|name| (name, name.rfind('.'))) {
+        None => route.to_owned(),
+        Some((name, None)) => format!("{route}.{name}"),
+        Some((name, Some(dot))) => format!("{}.{route}{}", &name[..dot], &name[dot..]),
+    }
+}
+
+/// The payload and what is placed beside it.
+struct Envelope {
+    fields: Vec<Field>,
+    values: Vec<Value>,
+}
+
+impl Envelope {
+    fn new(payload: &Datum) -> Result<Envelope, Refusal> {
+        let Some(schema) = &payload.schema else { return Err(Refusal::Misfit) };
+        // Expanded JSON that does not fit leaves a text beside the schema of something else.
+        let misfit = matches!(payload.value, Value::String(_)) && schema.kind != Kind::String;
+        if misfit {
+            return Err(Refusal::Misfit);
+        }
+        let field = Field { name: "payload".to_owned(), schema: schema.clone() };
+        Ok(Envelope { fields: vec![field], values: vec![payload.value.clone()] })
+    }
+
+    fn add(&mut self, name: &str, datum: Datum) -> Result<(), Refusal> {
+        if self.fields.iter().any(|field| field.name == name) {
+            return Err(Refusal::Twice { name: name.to_owned() });
+        }
+        if let Some(schema) = datum.schema {
+            self.fields.push(Field { name: name.to_owned(), schema });
+            self.values.push(datum.value);
+        }
+        Ok(())
+    }
+
+    fn close(self, name: String, version: Option<i32>) -> Datum {
+        let schema = Schema { name: Some(name), version, ..Schema::new(Kind::Struct(self.fields)) };
+        Datum::of(Struct { schema: Arc::new(schema), values: self.values })
+    }
+}
