@@ -9,6 +9,7 @@ mod bookmarks;
 mod broker;
 mod check;
 mod cluster;
+mod conformance;
 mod connection;
 mod core;
 mod crash;

@@ -1,6 +1,6 @@
 //! Topics of a test broker: made, changed, blocked, deleted.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use rdkafka::{
     admin::{
@@ -80,13 +80,31 @@ impl Kafka {
         eventually(PATIENCE, &format!("topic {name} is gone"), || self.partitions(name).is_none().then_some(()));
     }
 
+    /// Deletes all topics but Kafka's own, and waits until they are gone.
+    pub fn delete_topics(&self) {
+        let topics = self.topics();
+        let names: Vec<&str> = topics.keys().map(String::as_str).collect();
+        if !names.is_empty() {
+            let deleted = wait(self.admin().delete_topics(&names, &options())).expect("Kafka answers");
+            deleted.into_iter().for_each(|topic| assert!(topic.is_ok(), "{topic:?}"));
+            eventually(PATIENCE, "the topics are gone", || self.topics().is_empty().then_some(()));
+        }
+    }
+
     /// How many partitions a topic has, when it exists.
     pub fn partitions(&self, name: &str) -> Option<i32> {
+        self.topics().get(name).copied()
+    }
+
+    /// The topics that are not Kafka's own, and how many partitions each has.
+    pub fn topics(&self) -> BTreeMap<String, i32> {
+        const OWN: [&str; 3] = ["__consumer_offsets", "__transaction_state", "__share_group_state"];
         let client: BaseConsumer = self.client().create().expect("the configuration is complete");
         // Metadata of all topics: asking for one by name could create it.
         let metadata = client.fetch_metadata(None, PATIENCE).expect("Kafka answers");
-        let topic = metadata.topics().iter().find(|topic| topic.name() == name && topic.error().is_none())?;
-        i32::try_from(topic.partitions().len()).ok()
+        let topics = metadata.topics().iter().filter(|topic| topic.error().is_none() && !OWN.contains(&topic.name()));
+        let partitions = |topic: &MetadataTopic| i32::try_from(topic.partitions().len()).expect("a few");
+        topics.map(|topic| (topic.name().to_owned(), partitions(topic))).collect()
     }
 
     /// The broker that leads a partition.

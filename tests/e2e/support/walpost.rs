@@ -33,9 +33,27 @@ impl Walpost {
 
     /// The same, with further arguments after `run` and with variables.
     pub fn start_with(configuration: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Walpost {
-        let folder = scratch::folder("walpost");
-        let file = folder.join("walpost.toml");
         let (configuration, http) = with_http(configuration);
+        Walpost::run("walpost.toml", &configuration, http, arguments, environment)
+    }
+
+    /// `walpost run -c` with the configuration of a Kafka Connect connector, which says nothing of HTTP.
+    pub fn start_connector(configuration: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Walpost {
+        let http = SocketAddr::from(([127, 0, 0, 1], scratch::port()));
+        let listen = http.to_string();
+        let arguments = [&["--http-listen", &listen], arguments].concat();
+        Walpost::run("connector.json", configuration, http, &arguments, environment)
+    }
+
+    fn run(
+        file: &str,
+        configuration: &str,
+        http: SocketAddr,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Walpost {
+        let folder = scratch::folder("walpost");
+        let file = folder.join(file);
         fs::write(&file, configuration).expect("the folder is ours");
         let mut command = vec![OsString::from(program()), "run".into(), "-c".into(), file.into()];
         command.extend(arguments.iter().map(OsString::from));
@@ -95,7 +113,12 @@ impl Walpost {
     }
 
     pub fn is_running(&self) -> bool {
-        self.process.exit_code().is_none()
+        self.exit_code().is_none()
+    }
+
+    /// The exit code, when it has ended.
+    pub fn exit_code(&self) -> Option<i32> {
+        self.process.exit_code()
     }
 
     /// Waits until it ends by itself; gives the exit code.

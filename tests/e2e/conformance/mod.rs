@@ -1,0 +1,115 @@
+//! Conformance: walpost, given a Debezium connector's configuration, writes what the real Debezium wrote.
+//!
+//! [`golden`] reads what Debezium wrote, [`run`] takes a variant to real servers, [`verdict`] and [`compare`] say whether
+//! it is the same, and [`faults`] that they would notice if it were not.
+
+mod compare;
+mod faults;
+mod golden;
+mod run;
+mod text;
+mod verdict;
+
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use self::golden::Variant;
+
+/// Where walpost differs on purpose. docs/debezium.md has a section for each.
+const DIFFERENT: &[Different] = &[];
+
+struct Different {
+    variant: &'static str,
+    reason: &'static str,
+    /// The difference that is meant: any other one is a failure.
+    difference: &'static str,
+}
+
+/// Runs the variants of a number, all of them, and shows the first difference of each.
+fn conform(number: &str) {
+    // One that hangs is bad luck, several are a habit that takes all day.
+    const PATIENCE: usize = 2;
+    let mut failures = Vec::new();
+    let mut hung = 0;
+    for variant in Variant::numbered(number) {
+        if hung == PATIENCE {
+            failures.push(format!("{}: not tried", variant.name));
+            continue;
+        }
+        let tried = catch_unwind(AssertUnwindSafe(|| {
+            let observed = run::observe(&variant);
+            (verdict::verdict(&variant, &observed), observed.awaited.is_some())
+        }));
+        let (verdict, has_hung) = tried.unwrap_or_else(|panic| (Err(words(&*panic)), true));
+        hung += usize::from(has_hung);
+        let different = DIFFERENT.iter().find(|different| different.variant == variant.name);
+        match (verdict, different) {
+            (Ok(()), None) => {}
+            (Ok(()), Some(_)) => failures.push(format!("{}: equal, and listed as different", variant.name)),
+            (Err(difference), Some(different)) if difference.contains(different.difference) => {}
+            (Err(difference), _) => failures.push(format!("{}: {difference}", variant.name)),
+        }
+    }
+    assert!(failures.is_empty(), "{} of {number} differ:\n\n{}\n", failures.len(), failures.join("\n\n"));
+}
+
+fn words(panic: &dyn std::any::Any) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("panic: {}", text.unwrap_or("without words"))
+}
+
+macro_rules! variants {
+    ($($test:ident = $number:literal;)*) => {
+        const NUMBERS: &[&str] = &[$($number),*];
+        $(
+            #[test]
+            fn $test() {
+                conform($number);
+            }
+        )*
+    };
+}
+
+variants! {
+    v01_columns_of_the_table = "V01";
+    v02_routes = "V02";
+    v03_placed_columns = "V03";
+    v04_expanded_payloads = "V04";
+    v05_tombstones = "V05";
+    v06_json_converters = "V06";
+    v07_binary_payloads = "V07";
+    v08_timestamps = "V08";
+    v09_updates_and_deletes = "V09";
+    v10_keys = "V10";
+    v11_schema_versions = "V11";
+    v12_tracing = "V12";
+    v13_payloads_of_jsonb = "V13";
+    v14_logical_messages = "V14";
+    v15_heartbeats = "V15";
+    v16_snapshots = "V16";
+    v17_types = "V17";
+    v18_partitions = "V18";
+    v19_the_connector = "V19";
+    v20_defaults_of_columns = "V20";
+    v24_ids = "V24";
+}
+
+#[test]
+fn every_variant_is_run() {
+    let mut found: BTreeMap<String, usize> = BTreeMap::new();
+    for variant in Variant::all() {
+        *found.entry(variant.number().to_owned()).or_default() += 1;
+    }
+    assert_eq!(found.keys().collect::<Vec<_>>(), NUMBERS);
+    assert_eq!(found.values().sum::<usize>(), 148);
+}
+
+#[test]
+fn what_differs_is_documented() {
+    let page = include_str!("../../../docs/debezium.md");
+    for Different { variant, reason, .. } in DIFFERENT {
+        assert!(page.contains(variant), "docs/debezium.md does not name {variant}: {reason}");
+    }
+}
