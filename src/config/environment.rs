@@ -15,10 +15,13 @@ use super::{
 const PREFIX: &str = "WALPOST_";
 
 /// Variables that are no keys: the file's own path, and what the command line reads before there is a configuration.
-const NO_KEYS: [&str; 3] = [CONFIG_FILE, "WALPOST_LOG_LEVEL", "WALPOST_LOG_FORMAT"];
+const NO_KEYS: [&str; 4] = [CONFIG_FILE, WORKER_FILE, "WALPOST_LOG_LEVEL", "WALPOST_LOG_FORMAT"];
 
 /// Names the configuration file where no `-c` does.
 pub(super) const CONFIG_FILE: &str = "WALPOST_CONFIG";
+
+/// Names the worker's file where no `--worker` does.
+pub(super) const WORKER_FILE: &str = "WALPOST_WORKER";
 
 /// The variables that a configuration may read. Those that are not UTF-8 are not seen.
 #[derive(Clone, Default)]

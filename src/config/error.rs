@@ -13,6 +13,8 @@ pub enum Origin {
     /// Nobody.
     Default,
     File(PathBuf),
+    /// A connector's file and the keys in it, as in `connector.json: slot.name`.
+    Connector(String),
     /// The name of the variable.
     Variable(String),
     /// The flag, with its hyphens.
@@ -24,6 +26,7 @@ impl fmt::Display for Origin {
         match self {
             Origin::Default => f.write_str("default"),
             Origin::File(path) => write!(f, "{}", path.display()),
+            Origin::Connector(keys) => f.write_str(keys),
             Origin::Variable(name) => f.write_str(name),
             Origin::Flag(name) => f.write_str(name),
         }
@@ -43,7 +46,7 @@ impl fmt::Display for Place {
             Origin::Default => f.write_str(&self.path),
             Origin::File(_) => write!(f, "{}: {}", self.origin, self.path),
             // Their names say the key.
-            Origin::Variable(_) | Origin::Flag(_) => write!(f, "{}", self.origin),
+            Origin::Connector(_) | Origin::Variable(_) | Origin::Flag(_) => write!(f, "{}", self.origin),
         }
     }
 }
@@ -55,8 +58,8 @@ pub enum ConfigError {
     Read { path: PathBuf, source: io::Error },
     #[error("{path}:{line}:{column}: {problem}")]
     Syntax { path: PathBuf, line: usize, column: usize, problem: String },
-    #[error("{path}: a connector configuration in JSON is not available in this version; use a TOML file")]
-    Json { path: PathBuf },
+    #[error("{path}: a worker's file stands beside a connector's, and -c names none")]
+    WorkerAlone { path: PathBuf },
     #[error("{origin}: {name} is no key{}", remedy(.nearest))]
     UnknownKey { origin: Origin, name: String, nearest: Option<String> },
     #[error("{origin}: {name} is no key of a connector{}", suggestion(.nearest))]

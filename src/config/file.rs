@@ -2,7 +2,7 @@
 //!
 //! TOML's own reports quote the line, which may hold a password: only place and reason are taken from them.
 
-use std::path::Path;
+use std::{io, path::Path};
 
 use toml::{Table, Value};
 
@@ -16,12 +16,12 @@ use super::{
 /// Paths and their values.
 type Items = Vec<(String, Value)>;
 
-/// The keys of a file, flat, `[[outbox]]` as a list of tables.
-pub(super) fn read(path: &Path) -> Result<Items, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
-        return Err(ConfigError::Json { path: path.to_owned() });
-    }
+/// The keys of a file that holds these bytes, flat, `[[outbox]]` as a list of tables.
+pub(super) fn read(path: &Path, bytes: Vec<u8>) -> Result<Items, ConfigError> {
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let source = io::Error::new(io::ErrorKind::InvalidData, error.utf8_error());
+        ConfigError::Read { path: path.to_owned(), source }
+    })?;
     let table = toml::from_str(&text).map_err(|error| syntax(path, &text, &error))?;
     Reader { origin: Origin::File(path.to_owned()) }.top_level(table)
 }
@@ -74,7 +74,9 @@ impl Reader {
                     return Err(self.refuse(within.shown(&path), problem));
                 }
                 (Some(Key { kind: Kind::Columns, .. }), Value::Table(parts)) => self.columns(within, parts, items)?,
-                (Some(Key { kind: Kind::Properties, .. }), Value::Table(table)) => self.properties("", table, items)?,
+                (Some(Key { kind: Kind::Properties, .. }), Value::Table(table)) => {
+                    self.properties(&path, "", table, items)?;
+                }
                 (Some(Key { kind: Kind::Outboxes, .. }), outboxes) => items.push((path, self.outboxes(outboxes)?)),
                 (Some(key), value) if !key.kind.is_section() => items.push((path, value)),
                 (None, Value::Table(members)) if is_section(&path) => self.flatten(within, &path, members, items)?,
@@ -99,15 +101,16 @@ impl Reader {
         Ok(())
     }
 
-    /// librdkafka's names have dots, which TOML without quotes takes for tables in tables: both are right.
-    fn properties(&self, prefix: &str, table: Table, items: &mut Items) -> Result<(), ConfigError> {
+    /// These names have dots, which TOML without quotes takes for tables in tables: both are right.
+    fn properties(&self, section: &str, prefix: &str, table: Table, items: &mut Items) -> Result<(), ConfigError> {
         for (name, value) in table {
             let name = join(prefix, &name);
-            let path = join("kafka", &kafka::canonical(&name));
+            let path = join(section, &if section == "kafka" { kafka::canonical(&name) } else { name.clone() });
             match value {
-                Value::Table(deeper) => self.properties(&name, deeper, items)?,
+                Value::Table(deeper) => self.properties(section, &name, deeper, items)?,
                 Value::Array(_) | Value::Datetime(_) => {
-                    return Err(self.refuse(path, "write the value in double quotes, as librdkafka takes it"));
+                    let whose = if section == "kafka" { "librdkafka takes it" } else { "the connector has it" };
+                    return Err(self.refuse(path, format!("write the value in double quotes, as {whose}")));
                 }
                 Value::String(_) | Value::Integer(_) | Value::Float(_) | Value::Boolean(_) => {
                     if items.iter().any(|(given, _)| *given == path) {

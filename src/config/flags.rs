@@ -16,8 +16,14 @@ use super::keys::{KEYS, Key, Kind};
 #[derive(Clone, Default)]
 pub struct Flags {
     file: Option<PathBuf>,
+    worker: Option<PathBuf>,
+    pub(super) strict: bool,
     pub(super) given: Vec<Given>,
 }
+
+/// Ids of the arguments that say how a connector's file is read.
+const WORKER: &str = "worker";
+const STRICT: &str = "strict";
 
 /// Id of the argument that names the file, which the whole command line defines.
 pub const FILE_ARGUMENT: &str = "config_file";
@@ -38,6 +44,11 @@ impl Flags {
         self.file.as_deref()
     }
 
+    /// The file of the connector's worker, where `--worker` named one.
+    pub(super) fn worker(&self) -> Option<&Path> {
+        self.worker.as_deref()
+    }
+
     /// The same command line for another run of this program, with these values in place of what was given for their
     /// paths.
     pub fn arguments(&self, own: &[(&str, &str)]) -> Vec<OsString> {
@@ -45,6 +56,10 @@ impl Flags {
         if let Some(file) = &self.file {
             arguments.extend(["-c".into(), file.into()]);
         }
+        if let Some(worker) = &self.worker {
+            arguments.extend(["--worker".into(), worker.into()]);
+        }
+        arguments.extend(self.strict.then(|| "--strict".into()));
         for Given { path, text, flag } in &self.given {
             match flag.split_once(' ') {
                 _ if own.iter().any(|(own, _)| own == path) => {}
@@ -60,6 +75,14 @@ impl Flags {
 
 impl clap::Args for Flags {
     fn augment_args(command: Command) -> Command {
+        let heading = "Connector (where -c names the configuration of a Debezium connector)";
+        let worker = Arg::new(WORKER)
+            .long(WORKER)
+            .value_name("PATH")
+            .value_parser(value_parser!(PathBuf))
+            .help("Properties of its Kafka Connect worker: brokers, converters, security (WALPOST_WORKER)");
+        let strict = Arg::new(STRICT).long(STRICT).action(ArgAction::SetTrue).help("Refuse unknown keys of it");
+        let command = command.arg(worker.help_heading(heading)).arg(strict.help_heading(heading));
         KEYS.iter().filter_map(argument).fold(command, Command::arg)
     }
 
@@ -71,6 +94,7 @@ impl clap::Args for Flags {
 impl clap::FromArgMatches for Flags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Flags, clap::Error> {
         let file = matches.try_get_one::<PathBuf>(FILE_ARGUMENT).ok().flatten().cloned();
+        let worker = matches.get_one::<PathBuf>(WORKER).cloned();
         let mut given = Vec::new();
         for key in KEYS {
             let Some(flag) = key.flag().map(|flag| format!("--{flag}")) else { continue };
@@ -89,7 +113,7 @@ impl clap::FromArgMatches for Flags {
                 });
             }
         }
-        Ok(Flags { file, given })
+        Ok(Flags { file, worker, strict: matches.get_flag(STRICT), given })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -125,7 +149,10 @@ fn help(key: &Key) -> String {
     match key.kind {
         Kind::Choice { built, .. } if built.len() > 1 => help.push_str(&format!(" ({})", built.join(", "))),
         Kind::Columns => help.push_str(", as in aggregate_id=order_id (WALPOST_COLUMNS_AGGREGATE_ID); repeatable"),
-        Kind::Properties => help.push_str(", as in linger.ms=5 (WALPOST_KAFKA_LINGER_MS); repeatable"),
+        Kind::Properties if key.path == "kafka" => {
+            help.push_str(", as in linger.ms=5 (WALPOST_KAFKA_LINGER_MS); repeatable");
+        }
+        Kind::Properties => help.push_str(", as in topic.prefix=shop (WALPOST_DEBEZIUM_TOPIC_PREFIX); repeatable"),
         Kind::Choice { .. }
         | Kind::Text
         | Kind::Secret

@@ -42,7 +42,7 @@ pub enum Kind {
     },
     /// `[columns]`: walpost's name = the table's.
     Columns,
-    /// `[kafka]`: librdkafka's properties.
+    /// `[kafka]`: librdkafka's properties; `[debezium]`: a connector's keys.
     Properties,
     /// `[[outbox]]`: a list of tables, in the file only.
     Outboxes,
@@ -85,7 +85,7 @@ pub const KEYS: &[Key] = &[
         "Column names, and what else follows from them",
     ),
     outbox_key("order_by", Kind::Text, None, "Columns that order rows read from the table, joined by commas, else seq"),
-    key("format", choice(&["native"], &["debezium", "cloudevents"]), Some("native"), "Shape of the records"),
+    outbox_key("format", choice(&["native", "debezium"], &["cloudevents"]), Some("native"), "Shape of the records"),
     key("delivery", choice(&["at_least_once", "exactly_once"], &[]), Some("at_least_once"), "Delivery guarantee"),
     key("snapshot", choice(&["initial", "never"], &[]), Some("never"), "Rows that are older than the slot"),
     key(
@@ -132,6 +132,7 @@ pub const KEYS: &[Key] = &[
     key("bookmarks.every", Kind::Duration, None, "How often a running walpost makes a bookmark, else never"),
     key("bookmarks.keep", Kind::Count, Some("6"), "How many of those bookmarks it keeps"),
     key("http.listen", Kind::Text, Some("127.0.0.1:9464"), "Address of metrics and health, or off"),
+    key("debezium", Kind::Properties, None, "Key of a Debezium connector, with format = debezium"),
     key("outbox", Kind::Outboxes, None, "Several outboxes, each with its own table"),
 ];
 

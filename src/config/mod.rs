@@ -9,6 +9,7 @@
 
 mod bounds;
 pub mod connector;
+mod debezium;
 mod environment;
 mod error;
 mod file;
@@ -34,6 +35,7 @@ use crate::{
     postgres::conninfo::ConnInfo,
 };
 
+pub use debezium::{Debezium, TablesError};
 pub use environment::Environment;
 pub use error::{ConfigError, Origin, Place};
 pub use flags::{FILE_ARGUMENT, Flags};
@@ -53,8 +55,10 @@ pub struct Config {
     pub slot: String,
     /// Name of the publication, as SQL would hold it unquoted.
     pub publication: String,
-    /// The outbox tables, at least one.
+    /// The outbox tables: at least one, but for a connector's, which may have none, or none that is known yet.
     pub outboxes: Vec<Outbox>,
+    /// The connector that is run (`format = "debezium"`).
+    pub debezium: Option<Debezium>,
     /// Whether rows that are older than the slot are sent, where walpost makes the slot.
     pub snapshot: Snapshot,
     /// What becomes of an event that can never be delivered; none: parked where the table of dead letters is there, else

@@ -11,8 +11,10 @@ use crate::{
 };
 
 use super::{
-    Config, ConfigError, Delivery, Environment, ExactlyOnce, Needs, OnSlotLoss, Rota, Settings, Topics,
+    Config, ConfigError, Delivery, Environment, ExactlyOnce, Needs, OnSlotLoss, Rota, Settings, Snapshot, Topics,
     bounds::{self, Contradiction},
+    connector::SnapshotMode,
+    debezium,
     kafka::{self, KafkaProperties, Verdict},
     keys::Key,
     typed::{self, Outbox, Typed},
@@ -21,20 +23,29 @@ use super::{
 impl Settings {
     /// The meaning of the settings, for a command that needs this much of it.
     pub fn resolve(&self, environment: &Environment, needs: Needs) -> Result<Config, ConfigError> {
-        let typed: Typed = serde_path_to_error::deserialize(Value::Table(self.table()))
+        let mut typed: Typed = serde_path_to_error::deserialize(Value::Table(self.table()))
             .map_err(|error| self.refuse(&error.path().to_string(), error.inner().message()))?;
         // librdkafka's default is a minute.
         const TRANSACTION_TIMEOUT_MS: u64 = 60_000;
         let kafka = self.kafka(&typed)?;
+        let database = self.database(&typed, environment, needs)?;
+        let slot = self.slot(&typed)?;
+        let own = self.distinct(std::mem::take(&mut typed.outbox))?;
+        let (outboxes, debezium) = debezium::outboxes(self, &typed, own, &database, &slot, environment)?;
+        let snapshot = match debezium.as_ref().map(|debezium| debezium.connector().snapshot) {
+            Some(SnapshotMode::InitialOnly) => Snapshot::Initial,
+            Some(_) | None => typed.snapshot,
+        };
         let transaction_timeout_ms = kafka.number("transaction.timeout.ms").unwrap_or(TRANSACTION_TIMEOUT_MS);
         let config = Config {
-            database: self.database(&typed, environment, needs)?,
+            database,
             brokers: self.brokers(&typed, needs)?,
-            slot: self.slot(&typed)?,
+            slot,
             kafka,
-            outboxes: self.distinct(typed.outbox)?,
+            outboxes,
+            debezium,
             publication: typed.publication,
-            snapshot: typed.snapshot,
+            snapshot,
             failover: typed.failover,
             // What is recovered may come twice, which exactly once was asked not to be.
             on_slot_loss: typed.on_slot_loss.unwrap_or(match typed.delivery {
@@ -136,14 +147,14 @@ impl Settings {
         Ok(properties.into_iter().collect())
     }
 
-    fn distinct(&self, outboxes: Vec<Outbox>) -> Result<Vec<outbox::Outbox>, ConfigError> {
+    fn distinct(&self, outboxes: Vec<Outbox>) -> Result<Vec<(typed::Format, outbox::Outbox)>, ConfigError> {
         let mut seen = BTreeSet::new();
         for (index, outbox) in outboxes.iter().enumerate() {
             if !seen.insert(&outbox.table) {
                 return Err(self.refuse(&format!("outbox[{index}].table"), "another [[outbox]] has this table already"));
             }
         }
-        Ok(outboxes.into_iter().map(Outbox::resolve).collect())
+        Ok(outboxes.into_iter().map(|outbox| (outbox.format, outbox.resolve())).collect())
     }
 
     /// What a file holds, without the newline at its end.

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, mem::discriminant, path::Path};
 use toml::{Table, Value};
 
 use super::{
-    environment::{self, CONFIG_FILE, Environment},
+    connector::{self, Import, Remark},
+    environment::{self, CONFIG_FILE, Environment, WORKER_FILE},
     error::{ConfigError, Origin, Place},
     file::{self, insert_missing},
     flags::Flags,
@@ -17,6 +18,8 @@ use super::{
 /// Every key that has a value, by its path. Secrets are in it: only `show` may print it.
 pub struct Settings {
     pub(super) entries: BTreeMap<String, Entry>,
+    /// Of a connector's file.
+    pub(super) remarks: Vec<Remark>,
 }
 
 /// A value, and who gave it.
@@ -30,8 +33,18 @@ impl Settings {
     pub fn gather(flags: &Flags, environment: &Environment) -> Result<Settings, ConfigError> {
         let mut settings = Settings::defaults();
         let named_by_variable = || environment.get(CONFIG_FILE).map(Into::into);
-        if let Some(path) = flags.file().map(Path::to_owned).or_else(named_by_variable) {
-            settings.lay_file(&path)?;
+        let worker_by_variable = || environment.get(WORKER_FILE).map(Into::into);
+        let worker = flags.worker().map(Path::to_owned).or_else(worker_by_variable);
+        let file = flags.file().map(Path::to_owned).or_else(named_by_variable);
+        let bytes = file.as_deref().map(connector::contents).transpose()?;
+        match (file.zip(bytes), worker) {
+            (Some((file, bytes)), worker) if connector::is_connector(&file, &bytes) => {
+                let import = Import::parse(&file, bytes, worker.as_deref(), flags.strict, environment)?;
+                settings.lay_connector(&file, &import)?;
+            }
+            (_, Some(path)) => return Err(ConfigError::WorkerAlone { path }),
+            (Some((file, bytes)), None) => settings.lay_file(&file, bytes)?,
+            (None, None) => {}
         }
         settings.lay_variables(environment)?;
         settings.lay_flags(flags)?;
@@ -46,13 +59,21 @@ impl Settings {
             let entry = Entry { value: key.kind.typed(key.default?), origin: Origin::Default };
             Some((key.path.to_owned(), entry))
         });
-        Settings { entries: defaults.collect() }
+        Settings { entries: defaults.collect(), remarks: Vec::new() }
     }
 
-    fn lay_file(&mut self, path: &Path) -> Result<(), ConfigError> {
-        for (key, value) in file::read(path)? {
+    fn lay_file(&mut self, path: &Path, bytes: Vec<u8>) -> Result<(), ConfigError> {
+        for (key, value) in file::read(path, bytes)? {
             self.set(key, value, Origin::File(path.to_owned()))?;
         }
+        Ok(())
+    }
+
+    fn lay_connector(&mut self, file: &Path, import: &Import) -> Result<(), ConfigError> {
+        for (path, value, keys) in import.settings() {
+            self.set(path, value, Origin::Connector(format!("{}: {keys}", file.display())))?;
+        }
+        self.remarks = import.remarks().to_vec();
         Ok(())
     }
 
@@ -112,7 +133,7 @@ impl Settings {
         }
         match self.entries.remove("table") {
             Some(Entry { origin: Origin::Default, .. }) | None => Ok(()),
-            Some(Entry { origin: origin @ (Origin::File(_) | Origin::Variable(_) | Origin::Flag(_)), .. }) => {
+            Some(Entry { origin, .. }) => {
                 let problem = "with [[outbox]] tables each has a `table` of its own; leave this one out".to_owned();
                 Err(ConfigError::Value { place: Place { origin, path: "table".to_owned() }, problem })
             }

@@ -66,7 +66,7 @@ impl Settings {
         serde_json::to_string_pretty(&table)
     }
 
-    fn members(&self, section: &str) -> impl Iterator<Item = (&str, &str, &Entry)> {
+    pub(super) fn members(&self, section: &str) -> impl Iterator<Item = (&str, &str, &Entry)> {
         self.entries.iter().filter_map(move |(path, entry)| {
             let member = path.strip_prefix(section)?.strip_prefix('.')?;
             Some((member, path.as_str(), entry))

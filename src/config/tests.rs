@@ -186,11 +186,11 @@ fn what_is_not_built_is_refused_by_name() {
             assert!(error.contains(&format!("{:?}", built[0])), "{error}");
             seen += 1;
         }
-        for word in built {
+        for word in built.iter().filter(|word| **word != "debezium" || key.path != "format") {
             typed().flags(&[&flag, word]).config();
         }
     }
-    assert_eq!(seen, 2);
+    assert_eq!(seen, 1);
     assert_eq!(
         typed().file("snapshot = true").error(),
         "walpost.toml: snapshot: true is not a value of snapshot; use \"initial\" or \"never\""
@@ -199,12 +199,6 @@ fn what_is_not_built_is_refused_by_name() {
         typed().file("[[outbox]]\ntable = 'a'\npreset = 'state'").error(),
         "walpost.toml: outbox[0].preset: \"state\" is not a value of preset; \
          use \"walpost\" or \"debezium\" or \"destination\" or \"status\""
-    );
-    let connector = typed();
-    let path = connector.write("connector.json", "{}");
-    assert_eq!(
-        connector.flags(&["-c", &path]).error(),
-        "connector.json: a connector configuration in JSON is not available in this version; use a TOML file"
     );
 }
 

@@ -1,6 +1,6 @@
 //! The keys with their types: what was typed, parsed, but not yet compared.
 //!
-//! Keys that have only one value so far (`format`, `on_slot_loss`, …) are absent: other values are refused before.
+//! Keys that have only one value so far (`format = "cloudevents"`, …) are absent: other values are refused before.
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
@@ -71,6 +71,8 @@ pub(super) struct Typed {
     pub(super) topics: Topics,
     #[serde(default, deserialize_with = "value::properties")]
     pub(super) kafka: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "value::properties")]
+    pub(super) debezium: BTreeMap<String, String>,
     pub(super) bookmarks: Bookmarks,
     pub(super) http: Http,
     /// Each with what it takes from the top level, which is the only one where no `[[outbox]]` is given.
@@ -139,6 +141,7 @@ pub(super) struct Outbox {
     #[serde(deserialize_with = "value::table")]
     pub(super) table: TableName,
     pub(super) preset: Preset,
+    pub(super) format: Format,
     #[serde(default)]
     pub(super) columns: ColumnNames,
     #[serde(default, deserialize_with = "value::names")]
@@ -146,6 +149,13 @@ pub(super) struct Outbox {
     pub(super) route: OutboxRoute,
     pub(super) record: Record,
     pub(super) after_publish: AfterPublish,
+}
+
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Format {
+    Native,
+    Debezium,
 }
 
 #[derive(Clone, Copy, Deserialize)]

@@ -1,12 +1,15 @@
 //! What walpost's own settings say of a connector, each with the keys that it comes from.
 
+use std::time::Duration;
+
 use toml::Value;
 
 use super::{
-    Connector, Does, InvalidOperation, Router, SnapshotMode, Tolerance,
-    catalogue::{Found, Meaning},
-    given::Given,
+    Connector, Host, InvalidOperation, SnapshotMode, Tolerance,
+    catalogue::{Found, Meaning, default_of},
+    given::{Given, Item},
     judge,
+    section::{SECTION, SINK_TYPE},
 };
 use crate::{config::kafka, postgres::quote};
 
@@ -21,6 +24,10 @@ pub struct Line {
     pub origin: String,
 }
 
+/// Seldomer would let a standby take the process for dead, more often would be more often than anything is confirmed.
+const STATUS_INTERVAL_MIN: Duration = Duration::from_millis(20);
+const STATUS_INTERVAL_MAX: Duration = Duration::from_secs(30);
+
 /// A configuration file that means the same, as far as walpost's settings do.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counterpart {
@@ -30,16 +37,11 @@ pub struct Counterpart {
     pub notes: Vec<String>,
 }
 
-/// The section of keys that hold as they are.
-const AS_THEY_ARE: &str = "debezium";
-
 pub(super) fn of(given: &Given, connector: &Connector) -> Counterpart {
     let mut writer = Writer { given, out: Counterpart::default() };
     writer.top(connector);
-    writer.columns(connector);
-    writer.topics(connector);
     writer.kafka(connector);
-    writer.as_they_are();
+    writer.as_they_are(connector);
     writer.outboxes(connector);
     writer.out
 }
@@ -94,26 +96,23 @@ impl Writer<'_> {
             );
         }
         self.tables(connector);
-        let router = router(connector);
+        let router = connector.router();
         if let Some((name, _)) = router {
             self.line("", "preset", "debezium", &[&format!("transforms.{name}.type")]);
         }
         let format = router.map_or("connector.class".to_owned(), |(name, _)| format!("transforms.{name}.type"));
         self.line("", "format", "debezium", &[&format]);
         let snapshot = match connector.snapshot {
-            SnapshotMode::Initial | SnapshotMode::InitialOnly | SnapshotMode::WhenNeeded => "initial",
-            SnapshotMode::NoData => "never",
+            SnapshotMode::Initial | SnapshotMode::WhenNeeded => Some("initial"),
+            SnapshotMode::NoData => Some("never"),
+            // No setting says that.
+            SnapshotMode::InitialOnly => None,
         };
-        self.line("", "snapshot", snapshot, &["snapshot.mode"]);
-        match connector.snapshot {
-            SnapshotMode::WhenNeeded => self.line("", "on_slot_loss", "recover", &["snapshot.mode"]),
-            SnapshotMode::InitialOnly => {
-                let key = self.shown("snapshot.mode");
-                self.note(format!(
-                    "{key} = initial_only has no setting: walpost streams after the snapshot; stop it then"
-                ));
-            }
-            SnapshotMode::Initial | SnapshotMode::NoData => {}
+        if let Some(snapshot) = snapshot {
+            self.line("", "snapshot", snapshot, &["snapshot.mode"]);
+        }
+        if connector.snapshot == SnapshotMode::WhenNeeded {
+            self.line("", "on_slot_loss", "recover", &["snapshot.mode"]);
         }
         if connector.failover {
             self.line("", "failover", true, &["slot.failover"]);
@@ -126,7 +125,8 @@ impl Writer<'_> {
             }
         }
         if self.given.get("status.update.interval.ms").is_some() {
-            let interval = humantime::format_duration(connector.status_interval).to_string().replace(' ', "");
+            let interval = connector.status_interval.clamp(STATUS_INTERVAL_MIN, STATUS_INTERVAL_MAX);
+            let interval = humantime::format_duration(interval).to_string().replace(' ', "");
             self.line("", "status_interval", interval, &["status.update.interval.ms"]);
         }
         if connector.tolerance == Tolerance::All {
@@ -136,65 +136,9 @@ impl Writer<'_> {
     }
 
     fn tables(&mut self, connector: &Connector) {
-        match connector.tables.named().as_deref() {
-            Some([(schema, table)]) => {
-                self.line("", "table", quote::qualified(schema, table), &["table.include.list"]);
-            }
-            // They come last, each in a section of its own.
-            Some([_, _, ..]) => {}
-            Some([]) | None => {
-                let why = match self.given.get("table.include.list") {
-                    Some(item) => format!("{} = {:?} is a pattern", item.place.path, item.value),
-                    None => "the connector names no table".to_owned(),
-                };
-                self.note(format!("table is to be set: {why}; name the outbox tables"));
-            }
-        }
-    }
-
-    fn columns(&mut self, connector: &Connector) {
-        let Some((name, router)) = router(connector) else { return };
-        let event_type =
-            self.given.get(&format!("transforms.{name}.table.field.event.type")).map(|item| item.value.clone());
-        for (column, option, value) in [
-            ("id", "table.field.event.id", Some(&router.id)),
-            ("aggregate_id", "table.field.event.key", Some(&router.key)),
-            ("payload", "table.field.event.payload", Some(&router.payload)),
-            ("aggregate_type", "route.by.field", Some(&router.route_by)),
-            ("event_type", "table.field.event.type", event_type.as_ref()),
-            ("occurred_at", "table.field.event.timestamp", router.timestamp.as_ref()),
-        ] {
-            let key = format!("transforms.{name}.{option}");
-            if let (Some(value), true) = (value, self.given.get(&key).is_some()) {
-                self.line("columns", column, value.as_str(), &[&key]);
-            }
-        }
-    }
-
-    fn topics(&mut self, connector: &Connector) {
-        let Some(creation) = &connector.topic_creation else { return };
-        let default = "topic.creation.default";
-        let (partitions, replication) = (format!("{default}.partitions"), format!("{default}.replication.factor"));
-        self.line("topics", "create", true, &[&partitions, &replication]);
-        for group in &creation.groups {
-            if group.name != "default" {
-                self.note(format!(
-                    "topic.creation group {:?} has no setting: [topics] is one for all topics",
-                    group.name
-                ));
-                continue;
-            }
-            if let Some(count) = group.partitions {
-                self.line("topics", "partitions", i64::from(count), &[&partitions]);
-            }
-            if let Some(count) = group.replication {
-                self.line("topics", "replication", i64::from(count), &[&replication]);
-            }
-            for (setting, value) in &group.settings {
-                self.note(format!(
-                    "{default}.{setting} = {value:?} has no setting: the broker's own holds for new topics"
-                ));
-            }
+        // Several come last, each in a section of its own. Patterns hold as they are.
+        if let Some([(schema, table)]) = connector.tables.named().as_deref() {
+            self.line("", "table", quote::qualified(schema, table), &["table.include.list"]);
         }
     }
 
@@ -216,29 +160,59 @@ impl Writer<'_> {
     }
 
     /// Keys that decide records, by the connector's own names.
-    fn as_they_are(&mut self) {
+    fn as_they_are(&mut self, connector: &Connector) {
         let classes = judge::Classes::of(self.given);
         let scopes = classes.scopes();
         let name = self.given.name.clone().map(|name| ("name".to_owned(), name, "name".to_owned()));
+        let host =
+            (connector.host == Host::Server).then(|| (SINK_TYPE.to_owned(), "kafka".to_owned(), self.shown(SINK_TYPE)));
+        let said_above = |name: &str| match name {
+            "table.include.list" => connector.tables.named().is_some_and(|tables| !tables.is_empty()),
+            "snapshot.mode" => connector.snapshot != SnapshotMode::InitialOnly,
+            _ => name.starts_with("snapshot.mode.configuration.based."),
+        };
         let records = self.given.connector.iter().chain(&self.given.worker).filter(|(name, _)| {
             let record = match scopes.find(name) {
                 Found::Key(key) => key.meaning == Meaning::Record,
                 Found::Open(meaning) => meaning == Meaning::Record,
                 Found::Unknown { .. } => false,
             };
-            // The worker's converter is none where the connector has one.
+            // Heartbeats follow from it.
+            (record || *name == "lsn.flush.mode") && !said_above(name)
+        });
+        // The options of a converter are those that stand beside its class.
+        let of_its_class = |(name, item): &(&String, &Item)| {
             let part = ["key.converter", "value.converter", "header.converter"]
                 .into_iter()
-                .find(|part| name.starts_with(part));
-            let overruled =
-                |part: &str| self.given.connector.contains_key(part) && !self.given.connector.contains_key(*name);
-            record && !part.is_some_and(overruled)
-        });
-        let records = records.map(|(name, item)| (name.clone(), item.value.clone(), item.place.path.clone()));
-        for (name, value, origin) in name.into_iter().chain(records).collect::<Vec<_>>() {
-            if !self.out.lines.iter().any(|line| line.section == AS_THEY_ARE && line.name == name) {
-                self.line_from(AS_THEY_ARE, &name, value, origin);
+                .find(|part| name.strip_prefix(part).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')));
+            let Some(part) = part else { return true };
+            let items =
+                if self.given.connector.contains_key(part) { &self.given.connector } else { &self.given.worker };
+            items.get(*name).is_some_and(|of_class| of_class.place == item.place)
+        };
+        let records = records.filter(of_its_class);
+        let mut records: Vec<_> = name
+            .into_iter()
+            .chain(host)
+            .chain(records.map(|(name, item)| (name.clone(), item.value.clone(), item.place.path.clone())))
+            .collect();
+        if connector.snapshot == SnapshotMode::InitialOnly && !records.iter().any(|(name, ..)| name == "snapshot.mode")
+        {
+            records.push(("snapshot.mode".to_owned(), "initial_only".to_owned(), self.shown("snapshot.mode")));
+        }
+        for (name, value, origin) in records {
+            let (name, value) = match (name.as_str(), connector.snapshot) {
+                ("snapshot.mode", SnapshotMode::InitialOnly) => (name, "initial_only".to_owned()),
+                _ => (name, value),
+            };
+            if !self.out.lines.iter().any(|line| line.section == SECTION && line.name == name) {
+                self.line_from(SECTION, &name, value, origin);
             }
+        }
+        // What Debezium does by default, walpost does where it is told to.
+        let autocreate = "publication.autocreate.mode";
+        if self.given.get(autocreate).is_none() {
+            self.line(SECTION, autocreate, default_of(autocreate).unwrap_or_default(), &[autocreate]);
         }
     }
 
@@ -271,12 +245,4 @@ impl Writer<'_> {
     fn shown(&self, key: &str) -> String {
         self.given.get(key).map_or(key.to_owned(), |item| item.place.path.clone())
     }
-}
-
-/// The first event router of the chain, with its name.
-fn router(connector: &Connector) -> Option<(&str, &Router)> {
-    connector.transforms.iter().find_map(|transform| match &transform.does {
-        Does::EventRouter(router) => Some((transform.name.as_str(), &**router)),
-        Does::DecodeMessage { .. } | Does::Overwritten { .. } | Does::Foreign { .. } => None,
-    })
 }

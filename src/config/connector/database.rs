@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 
 use super::settings::Reader;
 use crate::config::ConfigError;
@@ -69,6 +69,18 @@ impl Reader<'_> {
 }
 
 impl Database {
+    /// The connection string with its secrets.
+    pub(in crate::config) fn url_with_secrets(&self) -> SecretString {
+        let mut url = self.url();
+        for (keyword, secret) in [("password", &self.password), ("sslpassword", &self.key_password)] {
+            if let Some(secret) = secret {
+                url.push(if url.contains('?') { '&' } else { '?' });
+                url.push_str(&format!("{keyword}={}", encoded(secret.expose_secret(), "")));
+            }
+        }
+        url.into()
+    }
+
     /// The connection string without its secrets.
     pub fn url(&self) -> String {
         let host = self.host.trim();

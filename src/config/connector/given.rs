@@ -4,10 +4,7 @@
 //! Debezium Server's `application.properties`; and a worker's properties, which stand beside any of them or in the same
 //! file. What they say is laid out as Kafka Connect would have it: keys of the connector, and keys of the worker below.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, path::Path};
 
 use super::{properties, provider};
 use crate::config::{ConfigError, Environment, Origin, Place};
@@ -37,7 +34,9 @@ pub(super) type Items = BTreeMap<String, Item>;
 pub(super) struct Given {
     pub(super) host: Host,
     /// The file of the connector.
-    pub(super) path: PathBuf,
+    pub(super) origin: Origin,
+    /// What stands before the connector's keys there.
+    pub(super) section: &'static str,
     /// As Kafka Connect knows the connector.
     pub(super) name: Option<String>,
     pub(super) connector: Items,
@@ -47,12 +46,17 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// Reads the connector's file, and the worker's where there is one.
-    pub(super) fn read(path: &Path, worker: Option<&Path>, environment: &Environment) -> Result<Given, ConfigError> {
-        let mut given = if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
-            json(path, &text(path)?)?
+    /// Takes what the connector's file holds, and reads the worker's where there is one.
+    pub(super) fn read(
+        path: &Path,
+        bytes: Vec<u8>,
+        worker: Option<&Path>,
+        environment: &Environment,
+    ) -> Result<Given, ConfigError> {
+        let mut given = if is_json(path, &bytes) {
+            let text = String::from_utf8(bytes).map_err(|_| syntax(path, 1, 1, "this is not UTF-8".to_owned()))?;
+            json(path, &text)?
         } else {
-            let bytes = bytes(path)?;
             let pairs = parsed(path, &properties::latin1(&bytes))?;
             if pairs.iter().any(|(key, _)| key.starts_with("debezium.")) {
                 // Quarkus reads UTF-8, Java's own reader does not.
@@ -65,7 +69,7 @@ impl Given {
         };
         if let Some(worker) = worker {
             given.has_worker = true;
-            let pairs = parsed(worker, &properties::latin1(&bytes(worker)?))?;
+            let pairs = parsed(worker, &properties::latin1(&contents(worker)?))?;
             given.worker.extend(pairs.into_iter().map(|(key, value)| (key.clone(), item(worker, key, value))));
         }
         given.look_up(environment)?;
@@ -74,8 +78,13 @@ impl Given {
 
     fn connect(path: &Path, name: Option<String>, pairs: impl IntoIterator<Item = (String, String)>) -> Given {
         let pairs = pairs.into_iter().map(|(key, value)| (key.clone(), item(path, key, value)));
-        let (host, path) = (Host::Connect, path.to_owned());
-        Given { host, path, name, connector: pairs.collect(), worker: Items::new(), has_worker: false }
+        let (host, connector) = (Host::Connect, pairs.collect());
+        Given { name, ..Given::of(host, Origin::File(path.to_owned()), "", connector) }
+    }
+
+    /// Keys as Kafka Connect has them.
+    pub(super) fn of(host: Host, origin: Origin, section: &'static str, connector: Items) -> Given {
+        Given { host, origin, section, name: None, connector, worker: Items::new(), has_worker: false }
     }
 
     /// Lays what the connector gives over what the worker gives, by name.
@@ -104,12 +113,33 @@ impl Given {
     }
 }
 
-fn bytes(path: &Path) -> Result<Vec<u8>, ConfigError> {
-    std::fs::read(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
+/// Whether a file is a connector's or Debezium Server's, by the end of its name, else by what it holds.
+pub(in crate::config) fn is_connector(path: &Path, bytes: &[u8]) -> bool {
+    let starts = |line: &[u8]| CLASS_KEYS.iter().any(|key| line.trim_ascii_start().starts_with(key.as_bytes()));
+    match extension(path).as_str() {
+        "json" | "properties" => true,
+        "toml" => false,
+        _ => is_json(path, bytes) || bytes.split(|byte| *byte == b'\n').any(starts),
+    }
 }
 
-fn text(path: &Path) -> Result<String, ConfigError> {
-    std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
+/// Every file of properties has one of them.
+const CLASS_KEYS: [&str; 2] = ["connector.class", "debezium.source.connector.class"];
+
+fn is_json(path: &Path, bytes: &[u8]) -> bool {
+    match extension(path).as_str() {
+        "json" => true,
+        "properties" => false,
+        _ => bytes.trim_ascii_start().starts_with(b"{"),
+    }
+}
+
+fn extension(path: &Path) -> String {
+    path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase()).unwrap_or_default()
+}
+
+pub(in crate::config) fn contents(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    std::fs::read(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
 }
 
 fn parsed(path: &Path, text: &str) -> Result<Vec<(String, String)>, ConfigError> {
@@ -264,6 +294,5 @@ fn server(path: &Path, pairs: Vec<(String, String)>, environment: &Environment) 
         items.insert(format!("{part}.converter"), converter);
     }
     items.entry("name".to_owned()).or_insert_with(|| item(path, "debezium.sink.type".to_owned(), "kafka".to_owned()));
-    let (host, path) = (Host::Server, path.to_owned());
-    Ok(Given { host, path, name: None, connector: items, worker: Items::new(), has_worker: false })
+    Ok(Given::of(Host::Server, Origin::File(path.to_owned()), "", items))
 }

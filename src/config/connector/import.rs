@@ -15,7 +15,7 @@ impl Import {
             Host::Server => "Debezium Server",
         };
         let name = self.connector.name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
-        push(&mut text, format_args!("# Connector{name} of {host}, from {}.\n", self.given.path.display()));
+        push(&mut text, format_args!("# Connector{name} of {host}, from {}.\n", self.given.origin));
         let mut section = "";
         for line in &counterpart.lines {
             if line.section == "[[outbox]]" {

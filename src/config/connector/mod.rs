@@ -13,6 +13,7 @@ pub mod catalogue;
 mod converter;
 mod counterpart;
 mod database;
+pub(super) mod foreign;
 mod given;
 mod import;
 mod judge;
@@ -22,6 +23,7 @@ mod producer;
 mod properties;
 mod provider;
 mod router;
+pub(super) mod section;
 mod selection;
 mod settings;
 #[cfg(test)]
@@ -30,7 +32,11 @@ mod transform;
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
+use secrecy::ExposeSecret;
+use toml::Value;
+
 use self::given::Given;
+pub(super) use self::given::{contents, is_connector};
 pub use self::{
     counterpart::{Counterpart, Line},
     database::Database,
@@ -41,7 +47,7 @@ pub use self::{
     selection::{Selection, Tables},
     transform::{Condition, Does, Predicate, Transform},
 };
-use super::{ConfigError, Environment};
+use super::{ConfigError, Environment, kafka};
 use crate::{
     connect::{Converter, regex::Pattern},
     debezium::modes::{Modes, NameAdjustment},
@@ -189,6 +195,16 @@ pub struct Import {
     remarks: Vec<Remark>,
 }
 
+impl Connector {
+    /// The first event router of its chain, with its name.
+    pub fn router(&self) -> Option<(&str, &Router)> {
+        self.transforms.iter().find_map(|transform| match &transform.does {
+            Does::EventRouter(router) => Some((transform.name.as_str(), &**router)),
+            Does::DecodeMessage { .. } | Does::Overwritten { .. } | Does::Foreign { .. } => None,
+        })
+    }
+}
+
 impl Import {
     /// Reads a connector's file, and the worker's where there is one. `strict` makes unknown keys errors.
     pub fn read(
@@ -197,7 +213,18 @@ impl Import {
         strict: bool,
         environment: &Environment,
     ) -> Result<Import, ConfigError> {
-        let given = Given::read(path, worker, environment)?;
+        Import::parse(path, contents(path)?, worker, strict, environment)
+    }
+
+    /// The same, of a file that has been read.
+    pub(super) fn parse(
+        path: &Path,
+        bytes: Vec<u8>,
+        worker: Option<&Path>,
+        strict: bool,
+        environment: &Environment,
+    ) -> Result<Import, ConfigError> {
+        let given = Given::read(path, bytes, worker, environment)?;
         let remarks = judge::judge(&given, strict)?;
         let connector = settings::Reader::new(&given).connector(environment)?;
         Ok(Import { given, connector, remarks })
@@ -211,6 +238,33 @@ impl Import {
     /// Keys that mean nothing here, and unknown ones.
     pub fn remarks(&self) -> &[Remark] {
         &self.remarks
+    }
+
+    /// It as walpost's settings, secrets and all: paths, their values and the keys that they come from.
+    pub(super) fn settings(&self) -> Vec<(String, Value, String)> {
+        let mut settings = Vec::new();
+        let mut outboxes: Option<(Vec<Value>, String)> = None;
+        for Line { section, name, value, origin } in self.counterpart().lines {
+            match section {
+                "[[outbox]]" => {
+                    let (tables, _) = outboxes.get_or_insert_with(|| (Vec::new(), origin));
+                    tables.push(Value::Table(toml::Table::from_iter([(name, value)])));
+                }
+                "" => settings.push((name, value, origin)),
+                section => settings.push((format!("{section}.{name}"), value, origin)),
+            }
+        }
+        settings.extend(outboxes.map(|(tables, origin)| ("outbox".to_owned(), Value::Array(tables), origin)));
+        for (path, value, _) in &mut settings {
+            if path == "database_url" {
+                *value = Value::from(self.connector.database.url_with_secrets().expose_secret());
+            }
+        }
+        let secrets = self.connector.producer.properties.iter().filter(|(name, _)| kafka::is_secret(name));
+        settings.extend(
+            secrets.map(|(name, told)| (format!("kafka.{name}"), Value::from(told.value.as_str()), told.key.clone())),
+        );
+        settings
     }
 
     /// What walpost's own settings say of it.

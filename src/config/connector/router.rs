@@ -35,6 +35,8 @@ pub struct Router {
     pub topic_pattern: Pattern,
     /// `route.topic.replacement`.
     pub topic_replacement: Replacement,
+    /// The same as written.
+    pub topic_replacement_text: String,
     /// `route.tombstone.on.empty.payload`.
     pub tombstone_on_empty: bool,
     pub tracing: Tracing,
@@ -119,6 +121,7 @@ impl Router {
             route_by: options.name("route.by.field"),
             topic_pattern: pattern,
             topic_replacement,
+            topic_replacement_text: replacement,
             tombstone_on_empty: options.switch("route.tombstone.on.empty.payload"),
             tracing: Tracing {
                 column: options.name("tracing.span.context.field"),

@@ -11,7 +11,7 @@ use super::{
     producer::Producer,
 };
 use crate::{
-    config::{ConfigError, Environment, Origin, Place},
+    config::{ConfigError, Environment, Place},
     connect::{Role, regex::Pattern},
     debezium::modes::{
         BinaryMode, DecimalMode, FailureMode, HstoreMode, IntervalMode, Modes, NameAdjustment, TimeMode,
@@ -271,8 +271,8 @@ impl<'a> Reader<'a> {
 
     /// An error about a key that is not there.
     pub(super) fn missing(&self, name: &str, problem: &str) -> ConfigError {
-        let origin = Origin::File(self.given.path.clone());
-        ConfigError::Value { place: Place { origin, path: name.to_owned() }, problem: problem.to_owned() }
+        let place = Place { origin: self.given.origin.clone(), path: format!("{}{name}", self.given.section) };
+        ConfigError::Value { place, problem: problem.to_owned() }
     }
 }
 

@@ -379,13 +379,6 @@ format = "debezium" # transforms.outbox.type
 snapshot = "never" # snapshot.mode
 status_interval = "5s" # status.update.interval.ms
 
-[columns]
-aggregate_id = "agg_id" # transforms.outbox.table.field.event.key
-
-[topics]
-create = true # topic.creation.default.partitions, topic.creation.default.replication.factor
-partitions = 3 # topic.creation.default.partitions
-
 [kafka]
 "compression.type" = "lz4" # producer.override.compression.type
 
@@ -393,6 +386,8 @@ partitions = 3 # topic.creation.default.partitions
 name = "orders" # name
 "key.converter" = "org.apache.kafka.connect.storage.StringConverter" # key.converter
 "publication.autocreate.mode" = "filtered" # publication.autocreate.mode
+"topic.creation.default.partitions" = "3" # topic.creation.default.partitions
+"topic.creation.default.replication.factor" = "-1" # topic.creation.default.replication.factor
 "topic.prefix" = "dbz" # topic.prefix
 transforms = "outbox" # transforms
 "transforms.outbox.route.topic.regex" = "svc-(.*)" # transforms.outbox.route.topic.regex

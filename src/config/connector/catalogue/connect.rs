@@ -37,7 +37,7 @@ pub(super) const SOURCE: &[Key] = &[
     void("errors.log.enable", Boolean, Some("false"), "what cannot be delivered is always logged, without its content"),
     void("errors.log.include.messages", Boolean, Some("false"), "walpost logs no content"),
     void("config.action.reload", Choice(&["none", "restart"]), Some("restart"), NO_WORKER),
-    own("topic.creation.groups", List, Some(""), "topics"),
+    record("topic.creation.groups", List, Some("")),
     void("exactly.once.support", Choice(&["requested", "required"]), Some("requested"), TRANSACTIONS),
     void("transaction.boundary", Choice(&["poll", "interval", "connector"]), Some("poll"), TRANSACTIONS),
     void("transaction.boundary.interval.ms", Long(0), None, TRANSACTIONS),
@@ -46,8 +46,8 @@ pub(super) const SOURCE: &[Key] = &[
 
 /// Behind `topic.creation.<group>.`.
 pub(super) const TOPIC_CREATION: &[Key] = &[
-    own("partitions", CountOrBroker, None, "topics.partitions"),
-    own("replication.factor", CountOrBroker, None, "topics.replication"),
+    record("partitions", CountOrBroker, None),
+    record("replication.factor", CountOrBroker, None),
     record("include", Regexes, None),
     record("exclude", Regexes, None),
 ];
@@ -82,7 +82,7 @@ pub(super) const WORKER: &[Key] = &[
     void("plugin.version", Text, None, "walpost has no plugins"),
     void("config.providers", List, Some(""), "read where the values are"),
     void("connector.client.config.override.policy", Text, Some("All"), NO_WORKER),
-    own("topic.creation.enable", Boolean, Some("true"), "topics.create"),
+    record("topic.creation.enable", Boolean, Some("true")),
     void("topic.tracking.enable", Boolean, Some("true"), NO_WORKER),
     void("topic.tracking.allow.reset", Boolean, Some("true"), NO_WORKER),
     void("exactly.once.source.support", Choice(&["disabled", "preparing", "enabled"]), Some("disabled"), TRANSACTIONS),

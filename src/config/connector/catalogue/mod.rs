@@ -133,8 +133,11 @@ impl Scopes<'_> {
             let option = &rest[alias.len() + 1..];
             return Some(match by_class(classes[alias]) {
                 Some(table) => within(&[common, table], &format!("{prefix}{alias}."), option),
-                // The class itself is judged, and refused.
-                None => Found::Open(Meaning::Void("its class is judged as a whole")),
+                // The class itself is judged: where it is not refused, its condition keeps it from what matters.
+                None => match find_in(&[common], option) {
+                    Some(key) => Found::Key(key),
+                    None => Found::Open(Meaning::Void("its class is judged as a whole")),
+                },
             });
         }
         for converter in ["key.converter.", "value.converter.", "header.converter."] {

@@ -116,7 +116,7 @@ pub(super) const POSTGRES: &[Key] = &[
     // Which rows.
     record("schema.include.list", Regexes, None),
     record("schema.exclude.list", Regexes, None),
-    own("table.include.list", Regexes, None, "table"),
+    record("table.include.list", Regexes, None),
     record("table.exclude.list", Regexes, None),
     record("column.include.list", Regexes, None),
     record("column.exclude.list", Regexes, None),
@@ -131,11 +131,10 @@ pub(super) const POSTGRES: &[Key] = &[
     void("guardrail.collections.max", Int(0), Some("0"), "only outbox tables are read"),
     void("guardrail.collections.limit.action", Choice(&["warn", "fail"]), Some("warn"), "only outbox tables are read"),
     // Snapshot.
-    own(
+    record(
         "snapshot.mode",
         Choice(&["always", "initial", "no_data", "initial_only", "when_needed", "configuration_based", "custom"]),
         Some("initial"),
-        "snapshot",
     ),
     only("snapshot.mode.custom.name", Text, None, &[""], CUSTOM),
     record("snapshot.mode.configuration.based.snapshot.data", Boolean, Some("false")),
