@@ -37,7 +37,9 @@ fn row<'a>(id: &'a str, occurred_at: encode::Cell<'a>) -> Vec<u8> {
 /// Headers as `name=value`, and the timestamp.
 fn take(output: Output<'_>) -> (Ticket, Vec<String>, i64) {
     let Output::Record(record) = output else { panic!("no record: {output:?}") };
-    let shown = |(name, value): (&str, Option<&[u8]>)| format!("{name}={}", String::from_utf8_lossy(value.unwrap()));
+    let shown = |(name, value): (&str, Option<&[u8]>)| {
+        format!("{name}={}", String::from_utf8_lossy(value.expect("none is null")))
+    };
     assert_eq!(record.event.event_type, None, "that is the row's own");
     assert_eq!(record.headers.len(), record.headers.iter().count());
     (record.ticket, record.headers.iter().map(shown).collect(), record.timestamp_ms)

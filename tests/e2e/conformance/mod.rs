@@ -13,6 +13,7 @@ mod verdict;
 use std::{
     collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use self::golden::Variant;
@@ -27,14 +28,15 @@ struct Different {
     difference: &'static str,
 }
 
+/// How many may hang, of all tests, before the others are not tried: a run ends in bounded time.
+const PATIENCE: usize = 4;
+static HUNG: AtomicUsize = AtomicUsize::new(0);
+
 /// Runs the variants of a number, all of them, and shows the first difference of each.
 fn conform(number: &str) {
-    // One that hangs is bad luck, several are a habit that takes all day.
-    const PATIENCE: usize = 2;
     let mut failures = Vec::new();
-    let mut hung = 0;
     for variant in Variant::numbered(number) {
-        if hung == PATIENCE {
+        if HUNG.load(Ordering::Relaxed) >= PATIENCE {
             failures.push(format!("{}: not tried", variant.name));
             continue;
         }
@@ -42,8 +44,8 @@ fn conform(number: &str) {
             let observed = run::observe(&variant);
             (verdict::verdict(&variant, &observed), observed.awaited.is_some())
         }));
-        let (verdict, has_hung) = tried.unwrap_or_else(|panic| (Err(words(&*panic)), true));
-        hung += usize::from(has_hung);
+        let (verdict, hung) = tried.unwrap_or_else(|panic| (Err(words(&*panic)), true));
+        HUNG.fetch_add(usize::from(hung), Ordering::Relaxed);
         let different = DIFFERENT.iter().find(|different| different.variant == variant.name);
         match (verdict, different) {
             (Ok(()), None) => {}

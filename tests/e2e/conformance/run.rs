@@ -5,7 +5,7 @@ use std::{
     ffi::OsString,
     fs,
     ops::RangeInclusive,
-    sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError},
     thread,
     time::{Duration, Instant, SystemTime},
 };
@@ -70,53 +70,26 @@ impl Observed {
     }
 }
 
-/// PostgreSQL 15, which Debezium ran on: snapshots and new slots of other tests would wait for each other.
+/// The version that Debezium ran on. A server of its own: making a slot waits for every transaction of others.
 fn postgres() -> &'static Postgres {
     static SERVER: OnceLock<Postgres> = OnceLock::new();
     SERVER.get_or_init(|| Postgres::start(15, &[]))
 }
 
-/// A broker that nobody else uses meanwhile: the topics of all variants have the same names.
-struct Lent(&'static Kafka);
-
-/// Those that nobody has, and how many there are.
-static BROKERS: Mutex<(Vec<&'static Kafka>, usize)> = Mutex::new((Vec::new(), 0));
-static RETURNED: Condvar = Condvar::new();
-
-fn brokers() -> MutexGuard<'static, (Vec<&'static Kafka>, usize)> {
-    BROKERS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Lent {
-    fn take() -> Lent {
-        const MOST: usize = 2;
-        let mut state = brokers();
-        loop {
-            let (free, count) = &mut *state;
-            if let Some(kafka) = free.pop() {
-                return Lent(kafka);
-            }
-            if *count < MOST {
-                *count += 1;
-                drop(state);
-                // Started once a process, and ended with it.
-                return Lent(Box::leak(Box::new(Kafka::start())));
-            }
-            state = RETURNED.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        brokers().0.push(self.0);
-        RETURNED.notify_one();
-    }
+/// A broker that nobody else uses meanwhile: topics of all variants have the same names.
+fn broker() -> MutexGuard<'static, Option<Kafka>> {
+    static BROKERS: [Mutex<Option<Kafka>>; 2] = [const { Mutex::new(None) }; 2];
+    let free = BROKERS.iter().find_map(|broker| match broker.try_lock() {
+        Ok(broker) => Some(broker),
+        Err(TryLockError::Poisoned(broker)) => Some(broker.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    });
+    free.unwrap_or_else(|| BROKERS[0].lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 pub fn observe(variant: &Variant) -> Observed {
-    let lent = Lent::take();
-    let (kafka, needs) = (lent.0, &variant.compare.needs);
+    let mut broker = broker();
+    let (kafka, needs) = (&*broker.get_or_insert_with(Kafka::start), &variant.compare.needs);
     kafka.delete_topics();
     for (topic, partitions) in &needs.topics {
         kafka.create_topic(topic, *partitions, &[]);
