@@ -145,7 +145,8 @@ impl Converter {
         within.loses_bytes(schema)
     }
 
-    fn name(&self) -> &'static str {
+    /// Its class, without the package where that is Kafka's.
+    pub fn name(&self) -> &'static str {
         match self {
             Converter::String => "StringConverter",
             Converter::Simple => "SimpleHeaderConverter",

@@ -71,6 +71,7 @@ impl Task {
             body: Body::Message(Logical { prefix, content, transactional, source, order }),
             headers: Vec::new(),
             timestamp_ms: 0,
+            router: None,
         };
         Ok(self.emit(record)?.into_iter().collect())
     }

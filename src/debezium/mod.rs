@@ -7,7 +7,9 @@
 pub mod columns;
 mod envelope;
 pub mod expand;
+mod foresight;
 mod heartbeat;
+mod key_columns;
 mod logical;
 pub mod modes;
 pub mod names;

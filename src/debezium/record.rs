@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::refusal::Refusal;
 use super::source::{Order, Source};
 use super::table::{Row, Table};
+use crate::config::connector::Router;
 use crate::connect::{Schema, Struct, Value};
 
 /// A value with its schema.
@@ -34,6 +35,8 @@ pub(super) struct Record<'a> {
     pub(super) headers: Vec<Header>,
     /// 0: the time of sending.
     pub(super) timestamp_ms: i64,
+    /// What routed it.
+    pub(super) router: Option<&'a Router>,
 }
 
 pub(super) enum Key<'a> {

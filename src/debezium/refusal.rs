@@ -42,7 +42,7 @@ pub enum Refusal {
     Update,
     #[error("a truncate, which an outbox cannot have; add t to skipped.operations")]
     Truncate,
-    #[error("the logical message is not a JSON object, as DecodeLogicalDecodingMessageContent expects")]
+    #[error("the content of the logical message is no json object, as DecodeLogicalDecodingMessageContent expects")]
     NotJson,
     #[error(
         "the JSON of the logical message has no schema: an array of mixed kinds, a number out of range, or an empty name"

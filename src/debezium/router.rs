@@ -9,30 +9,29 @@ use super::span;
 use super::table::Row;
 use crate::config::connector::{InvalidOperation, MissingColumn, Placed, Router};
 use crate::connect::{Field, Kind, Schema, Struct, Value};
-use crate::pipeline::Position;
 
-const ID: &str = "table.field.event.id";
-const KEY: &str = "table.field.event.key";
-const PAYLOAD: &str = "table.field.event.payload";
+pub(super) const ID: &str = "table.field.event.id";
+pub(super) const KEY: &str = "table.field.event.key";
+pub(super) const PAYLOAD: &str = "table.field.event.payload";
 const TIMESTAMP: &str = "table.field.event.timestamp";
-const VERSION: &str = "table.field.event.schema.version";
-const PLACEMENT: &str = "table.fields.additional.placement";
-const ROUTE: &str = "route.by.field";
+pub(super) const VERSION: &str = "table.field.event.schema.version";
+pub(super) const PLACEMENT: &str = "table.fields.additional.placement";
+pub(super) const ROUTE: &str = "route.by.field";
 
 /// What the router reads: a row, or the content of a message.
-enum Event<'a> {
+pub(super) enum Event<'a> {
     Row(Row<'a>),
     Content(&'a Struct),
 }
 
 /// A field of it, as [`Event::field`] finds it.
-struct Found<'a> {
+pub(super) struct Found<'a> {
     index: usize,
-    schema: &'a Arc<Schema>,
+    pub(super) schema: &'a Arc<Schema>,
 }
 
 impl<'a> Event<'a> {
-    fn field(&self, name: &str) -> Option<Found<'a>> {
+    pub(super) fn field(&self, name: &str) -> Option<Found<'a>> {
         match self {
             Event::Row(row) => {
                 let index = row.table.columns.iter().position(|placed| placed.column.name == name)?;
@@ -46,18 +45,23 @@ impl<'a> Event<'a> {
         }
     }
 
-    fn required(&self, name: &str, option: &'static str) -> Result<Found<'a>, Refusal> {
+    pub(super) fn required(&self, name: &str, option: &'static str) -> Result<Found<'a>, Refusal> {
         self.field(name).ok_or_else(|| Refusal::Missing { column: name.to_owned(), option })
     }
 
-    /// Of one kind, whose default does not take the place of null.
-    fn bare(&self, name: &str, option: &'static str, kind: &Kind) -> Result<Value, Refusal> {
+    /// Of one kind.
+    pub(super) fn of_kind(&self, name: &str, option: &'static str, kind: &Kind) -> Result<Found<'a>, Refusal> {
         let found = self.required(name, option)?;
         if found.schema.kind != *kind {
             let (expected, found) = (kind.name(), found.schema.kind.name());
             return Err(Refusal::Kind { column: name.to_owned(), option, expected, found });
         }
-        self.raw(found.index)
+        Ok(found)
+    }
+
+    /// Of one kind; its default does not take the place of null.
+    fn bare(&self, name: &str, option: &'static str, kind: &Kind) -> Result<Value, Refusal> {
+        self.raw(self.of_kind(name, option, kind)?.index)
     }
 
     fn raw(&self, index: usize) -> Result<Value, Refusal> {
@@ -84,11 +88,11 @@ impl<'a> Event<'a> {
     }
 }
 
-/// What becomes of a record: the event, or nothing. `open_telemetry`: spans are traced.
+/// What becomes of a record: the event, or nothing. `run_id` is there if spans are traced.
 pub(super) fn route<'a>(
-    router: &Router,
+    router: &'a Router,
     mut record: Record<'a>,
-    open_telemetry: bool,
+    run_id: Option<&str>,
 ) -> Result<Option<Record<'a>>, Refusal> {
     let (event, position) = match &record.body {
         _ if record.is_tombstone() => return Ok(None),
@@ -101,8 +105,8 @@ pub(super) fn route<'a>(
             (Operation::Truncate | Operation::Create | Operation::Read, _) => return Err(Refusal::Truncate),
         },
     };
-    if open_telemetry {
-        trace(router, &event, position, &mut record.headers)?;
+    if let Some(run_id) = run_id {
+        trace(router, &event, &format!("{run_id} {position}"), &mut record.headers)?;
     }
     let payload = event.required(&router.payload, PAYLOAD)?;
     let timestamp_ms = match &router.timestamp {
@@ -154,7 +158,8 @@ pub(super) fn route<'a>(
     let key = event.get(&event.required(&router.key, KEY)?)?;
     let topic = router.topic_pattern.rewrite(&route, &router.topic_replacement)?.unwrap_or(route);
     let headers = record.headers;
-    Ok(Some(Record { topic, partition, key: Key::Made(key), body: Body::Made(value), headers, timestamp_ms }))
+    let (key, body) = (Key::Made(key), Body::Made(value));
+    Ok(Some(Record { topic, partition, key, body, headers, timestamp_ms, router: Some(router) }))
 }
 
 fn updated<'a>(behaviour: InvalidOperation) -> Result<Option<Record<'a>>, Refusal> {
@@ -165,7 +170,7 @@ fn updated<'a>(behaviour: InvalidOperation) -> Result<Option<Record<'a>>, Refusa
 }
 
 /// The context of the event's span goes on in its headers.
-fn trace(router: &Router, event: &Event<'_>, position: Position, headers: &mut Vec<Header>) -> Result<(), Refusal> {
+fn trace(router: &Router, event: &Event<'_>, seed: &str, headers: &mut Vec<Header>) -> Result<(), Refusal> {
     let column = &router.tracing.column;
     let context = match event.field(column) {
         Some(_) => event.bare(column, "tracing.span.context.field", &Kind::String)?,
@@ -177,7 +182,7 @@ fn trace(router: &Router, event: &Event<'_>, position: Position, headers: &mut V
         _ => None,
     };
     let string = Arc::new(Schema::new(Kind::String));
-    for (name, value) in span::headers(context, position) {
+    for (name, value) in span::headers(context, seed) {
         headers.retain(|header| header.name != name);
         headers.push(Header::new(name, Datum::new(&string, Value::String(value))));
     }
@@ -186,25 +191,27 @@ fn trace(router: &Router, event: &Event<'_>, position: Position, headers: &mut V
 
 /// In milliseconds; 0 where the column is null.
 fn timestamp(event: &Event<'_>, column: &str) -> Result<i64, Refusal> {
+    let (found, per_ms) = unit(event, column)?;
+    match event.raw(found.index)? {
+        Value::Int64(value) => Ok(value / per_ms),
+        _ => Ok(0),
+    }
+}
+
+/// The column of the record's timestamp, and how many of its units are a millisecond.
+pub(super) fn unit<'a>(event: &Event<'a>, column: &str) -> Result<(Found<'a>, i64), Refusal> {
     let found = event.required(column, TIMESTAMP)?;
-    let no_time =
-        |found: &str| Refusal::NoTime { column: column.to_owned(), option: TIMESTAMP, found: found.to_owned() };
-    if found.schema.kind != Kind::Int64 {
-        return Err(no_time(found.schema.kind.name()));
-    }
-    let value = match event.raw(found.index)? {
-        Value::Null => return Ok(0),
-        Value::Int64(value) => value,
-        // Of the same kind, as time.precision.mode=connect has it.
-        _ => return Err(no_time(found.schema.name.as_deref().unwrap_or("INT64"))),
+    let name = found.schema.name.as_deref();
+    let per_ms = match (&found.schema.kind, name) {
+        (Kind::Int64, Some("io.debezium.time.Timestamp")) => 1,
+        (Kind::Int64, Some("io.debezium.time.MicroTimestamp")) => 1_000,
+        (Kind::Int64, Some("io.debezium.time.NanoTimestamp")) => 1_000_000,
+        (kind, name) => {
+            let found = name.unwrap_or(kind.name()).to_owned();
+            return Err(Refusal::NoTime { column: column.to_owned(), option: TIMESTAMP, found });
+        }
     };
-    match found.schema.name.as_deref() {
-        Some("io.debezium.time.Timestamp") => Ok(value),
-        Some("io.debezium.time.MicroTimestamp") => Ok(value / 1_000),
-        Some("io.debezium.time.NanoTimestamp") => Ok(value / 1_000_000),
-        Some(name) => Err(no_time(name)),
-        None => Err(no_time("INT64")),
-    }
+    Ok((found, per_ms))
 }
 
 fn expanded(router: &Router, payload: Datum) -> Datum {

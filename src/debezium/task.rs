@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use super::columns::Attribute;
 use super::heartbeat::HeartbeatForm;
+use super::key_columns::KeyColumns;
 use super::logical::{self, LogicalForm};
 use super::record::{Body, Change, Datum, Header, HeaderValue, Key, Operation, Record};
 use super::router;
 use super::source::SourceForm;
 use super::table::{self, Cells, Row};
 use super::transaction::TransactionForm;
-use crate::config::connector::{Connector, Does, Host, Predicate, Transform};
+use crate::config::connector::{Connector, Does, Host, Predicate, Router, Transform};
 use crate::connect::{Converter, Kind, Schema, Value};
 use crate::pipeline::outbox::TableName;
 
@@ -27,7 +28,8 @@ pub use super::transaction::Counts;
 pub struct Task {
     pub(super) connector: Connector,
     run_id: String,
-    context_headers: Vec<Header>,
+    pub(super) context_headers: Vec<Header>,
+    key_columns: KeyColumns,
     pub(super) source: SourceForm,
     pub(super) logical_form: LogicalForm,
     pub(super) transaction_form: TransactionForm,
@@ -55,6 +57,12 @@ impl Task {
     /// `run_id` is a UUID of version 7.
     pub fn new(connector: &Connector, run_id: String) -> Task {
         let names = connector.schema_names;
+        let mut warnings = Vec::new();
+        let key_columns = KeyColumns::parse(connector.message_key_columns.as_deref().unwrap_or_default());
+        let key_columns = key_columns.unwrap_or_else(|error| {
+            warnings.push(format!("message.key.columns is left out: {error}; keys are made of the primary key"));
+            KeyColumns::default()
+        });
         let source = SourceForm::new(&connector.topic_prefix, &connector.database.name);
         Task {
             context_headers: context_headers(connector, &run_id),
@@ -62,7 +70,8 @@ impl Task {
             transaction_form: TransactionForm::new(names),
             heartbeat_form: HeartbeatForm::new(names),
             source,
-            warnings: Vec::new(),
+            key_columns,
+            warnings,
             connector: connector.clone(),
             run_id,
         }
@@ -98,6 +107,8 @@ impl Task {
             self.connector.tables.take_column(&name.schema, &name.table, &attribute.name).unwrap_or(true)
         };
         let columns = table::placed(indexed().filter(|(_, attribute)| taken(attribute)), &self.connector.modes);
+        let named = self.key_columns.of(name, attributes);
+        let key = if named.is_empty() { key } else { &named };
         let of_key = |name: &String| indexed().find(|(_, attribute)| attribute.name == *name);
         let key = table::placed(key.iter().filter_map(of_key), &self.connector.modes);
         let schema_name = |suffix: &str| self.connector.schema_names.schema(&format!("{topic}.{suffix}"));
@@ -105,7 +116,8 @@ impl Task {
         let key = (!key.is_empty())
             .then(|| table::Key { schema: Arc::new(table::schema_of(schema_name("Key"), &key)), columns: key });
         let envelope = Arc::new(self.envelope_schema(&schema_name("Envelope"), &schema));
-        Table { name: name.clone(), topic, columns, key, schema, envelope, warnings: Vec::new() }
+        let table = Table { name: name.clone(), topic, columns, key, schema, envelope, warnings: Vec::new() };
+        Table { warnings: self.foresee(&table), ..table }
     }
 
     fn topic_of(&self, name: &TableName) -> String {
@@ -225,7 +237,7 @@ impl Task {
             (self.connector.tombstones_on_delete && operation == Operation::Delete).then(|| headers.clone());
         let record = |body, headers| {
             let topic = table.topic.clone();
-            Record { topic, partition: None, key: key(), body, headers, timestamp_ms: 0 }
+            Record { topic, partition: None, key: key(), body, headers, timestamp_ms: 0, router: None }
         };
         messages.extend(self.emit(record(Body::Change(Change { order, ..change }), headers))?);
         if let Some(headers) = tombstone {
@@ -243,18 +255,18 @@ impl Task {
         value: Datum,
     ) -> Result<Option<Message>, Refusal> {
         let (topic, key, body) = (topic.to_owned(), Key::Made(key), Body::Made(value));
-        self.emit(Record { topic, partition, key, body, headers: Vec::new(), timestamp_ms: 0 })
+        self.emit(Record { topic, partition, key, body, headers: Vec::new(), timestamp_ms: 0, router: None })
     }
 
     /// Through the transforms and the converters.
-    pub(super) fn emit(&self, record: Record<'_>) -> Result<Option<Message>, Refusal> {
-        let mut record = record;
+    pub(super) fn emit<'a>(&'a self, mut record: Record<'a>) -> Result<Option<Message>, Refusal> {
+        let traced = self.connector.open_telemetry.then_some(self.run_id.as_str());
         for transform in &self.connector.transforms {
             if !self.applies(transform, &record)? {
                 continue;
             }
             record = match &transform.does {
-                Does::EventRouter(router) => match router::route(router, record, self.connector.open_telemetry)? {
+                Does::EventRouter(router) => match router::route(router, record, traced)? {
                     Some(record) => record,
                     None => return Ok(None),
                 },
@@ -268,7 +280,7 @@ impl Task {
         self.convert(record).map(Some)
     }
 
-    fn applies(&self, transform: &Transform, record: &Record<'_>) -> Result<bool, Refusal> {
+    pub(super) fn applies(&self, transform: &Transform, record: &Record<'_>) -> Result<bool, Refusal> {
         let Some(condition) = &transform.condition else { return Ok(true) };
         let holds = match &condition.predicate {
             Predicate::TopicNameMatches(pattern) => pattern.matches(&record.topic)?,
@@ -284,9 +296,9 @@ impl Task {
                 .convert(datum.schema.as_deref(), &datum.value)
                 .map_err(|source| Refusal::Convert { part: part(), source })
         };
-        let Record { topic, mut partition, key, body, headers, mut timestamp_ms } = record;
-        let key = convert(&self.connector.key_converter, &key.make()?, &|| "key".to_owned())?;
-        let value = convert(&self.connector.value_converter, &self.body(body)?, &|| "value".to_owned())?;
+        let Record { topic, mut partition, key, body, headers, mut timestamp_ms, router } = record;
+        let key = convert(&self.connector.key_converter, &key.make()?, &|| key_part(router))?;
+        let value = convert(&self.connector.value_converter, &self.body(body)?, &|| value_part(router))?;
         let mut converted = Vec::with_capacity(headers.len());
         for header in headers {
             let value = match header.value {
@@ -311,6 +323,24 @@ impl Task {
             Body::Message(message) => Ok(self.message_value(&message)),
             Body::Decoded(content, message) => Ok(self.decoded_value(content, &message)),
         }
+    }
+}
+
+/// Which part of a record an error is about.
+fn key_part(router: Option<&Router>) -> String {
+    router.map_or_else(|| "key".to_owned(), |router| format!("key (column {:?})", router.key))
+}
+
+fn value_part(router: Option<&Router>) -> String {
+    match router {
+        Some(router) if router.expand_json => {
+            format!("value (column {:?}, expanded by table.expand.json.payload)", router.payload)
+        }
+        Some(router) if router.has_envelope() => {
+            format!("value (column {:?} and what is placed beside it)", router.payload)
+        }
+        Some(router) => format!("value (column {:?}, the payload)", router.payload),
+        None => "value".to_owned(),
     }
 }
 

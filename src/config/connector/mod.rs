@@ -20,7 +20,7 @@ mod judge;
 mod kind;
 mod list;
 mod producer;
-mod properties;
+pub(crate) mod properties;
 mod provider;
 mod router;
 pub(super) mod section;

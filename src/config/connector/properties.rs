@@ -5,16 +5,16 @@
 //! line, whose leading white space is dropped; the key ends at the first `=`, `:` or white space that is not escaped.
 
 /// A key, its value, and the line that it begins in, from 1.
-pub(super) type Property = (String, String, usize);
+pub(crate) type Property = (String, String, usize);
 
 /// What stands in a line and means nothing.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Malformed {
-    pub(super) line: usize,
+pub(crate) struct Malformed {
+    pub(crate) line: usize,
 }
 
 /// All properties in their order; of those that are given twice the last counts in Java.
-pub(super) fn parse(text: &str) -> Result<Vec<Property>, Malformed> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Property>, Malformed> {
     logical_lines(text)
         .into_iter()
         .map(|(line, text)| property(&text).map(|(key, value)| (key, value, line)).ok_or(Malformed { line }))
