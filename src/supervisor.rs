@@ -11,11 +11,12 @@ use tokio::sync::watch;
 use crate::{
     chain::Chain,
     config::Config,
-    postgres::{ErrorKind, mark::Unmarkable, refusal::Refusal, rows::Unreadable},
+    postgres::{ErrorKind, mark::Unmarkable, refusal::Refusal, rows::Unreadable, slot::SlotError},
     session::{
         self, End, Error, Learnt,
         letters::{self, Culprit},
     },
+    setup::{apply::ApplyError, connector},
     sink::kafka::{self, BatchBytes},
     status::{State, Status},
 };
@@ -97,6 +98,31 @@ pub async fn run(
             _ = stop.wait_for(|stop| *stop) => return Ok(End::Drained),
         }
     }
+}
+
+/// Makes what a connector's database lacks, and finds its tables, as often as trouble ends it that may pass. None: asked to
+/// stop.
+pub async fn prepare(
+    config: Config,
+    status: &Status,
+    mut stop: watch::Receiver<bool>,
+) -> Result<Option<Config>, connector::Error> {
+    let mut backoff = Backoff::new();
+    while !*stop.borrow() {
+        let mut asked = stop.clone();
+        let error = match connector::prepare(&config, &mut asked).await {
+            Ok(config) => return Ok(Some(config)),
+            Err(connector::Error::Apply(ApplyError::Slot(SlotError::Cancelled(_)))) => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::Permanent => return Err(error),
+            Err(error) => error,
+        };
+        let pause = again(status, &error, backoff.next());
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
+    }
+    Ok(None)
 }
 
 /// A session that has not begun to stream has nothing to drain: the signal simply ends it.

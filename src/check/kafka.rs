@@ -1,6 +1,6 @@
 //! Findings about Kafka and the topics that records go to.
 
-use super::{Finding, size};
+use super::{Finding, connector_topics, size};
 use crate::{
     config::{Config, Delivery, ExactlyOnce, Topics},
     kafka::{
@@ -34,7 +34,10 @@ pub fn kafka(config: &Config, facts: &Kafka) -> Vec<Finding> {
     let client_bytes =
         config.kafka.get("message.max.bytes").and_then(|value| value.parse().ok()).unwrap_or(CLIENT_MESSAGE_BYTES);
     let patterns = Pattern::all(config);
-    let mut findings = missing(facts, config.topics, &patterns);
+    let creation = config.debezium.as_ref().and_then(|debezium| debezium.connector().topic_creation.as_ref());
+    let topics = Topics { create: config.topics.create || creation.is_some(), ..config.topics };
+    let mut findings = missing(facts, topics, &patterns);
+    findings.extend(creation.into_iter().flat_map(|creation| connector_topics(creation, facts)));
     if let Some(reason) = &facts.undescribed {
         findings.push(Finding::note(
             "kafka principal",

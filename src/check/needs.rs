@@ -1,8 +1,11 @@
 //! Which columns a table must have for the configuration to work.
 
-use crate::pipeline::{
-    outbox::{Outbox, Timestamp},
-    template::Part,
+use crate::{
+    config::connector::{Connector, MissingColumn},
+    pipeline::{
+        outbox::{Format, Outbox, Timestamp},
+        template::Part,
+    },
 };
 
 /// A column that must exist, and what for.
@@ -16,6 +19,9 @@ pub struct Need {
 
 /// The columns that an outbox must have, each once. It is what the stream asks of the relation message later.
 pub fn needs(outbox: &Outbox) -> Vec<Need> {
+    if let Format::Debezium(task) = &outbox.format {
+        return of_router(task.connector());
+    }
     let columns = &outbox.columns;
     let mut needs: Vec<Need> = Vec::new();
     let mut need = |column: &str, part| {
@@ -46,6 +52,28 @@ pub fn needs(outbox: &Outbox) -> Vec<Need> {
     }
     if outbox.timestamp == Timestamp::Column {
         need(&columns.occurred_at.name, "record.timestamp");
+    }
+    needs
+}
+
+/// The columns that the connector's event router makes records of. Without one every column is as good.
+fn of_router(connector: &Connector) -> Vec<Need> {
+    let Some((_, router)) = connector.router() else { return Vec::new() };
+    let mut needs: Vec<Need> = Vec::new();
+    let mut need = |column: &str, part| {
+        if !needs.iter().any(|need| need.column == column) {
+            needs.push(Need { column: column.to_owned(), part });
+        }
+    };
+    need(&router.id, "table.field.event.id");
+    need(&router.key, "table.field.event.key");
+    need(&router.payload, "table.field.event.payload");
+    need(&router.route_by, "route.by.field");
+    if let Some(timestamp) = &router.timestamp {
+        need(timestamp, "table.field.event.timestamp");
+    }
+    if router.missing == MissingColumn::Error {
+        router.placements.iter().for_each(|placed| need(&placed.column, "table.fields.additional.placement"));
     }
     needs
 }

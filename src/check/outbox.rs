@@ -2,7 +2,7 @@
 
 use super::{Finding, needs, needs::reads};
 use crate::{
-    pipeline::outbox::Outbox,
+    pipeline::outbox::{Format, Outbox},
     postgres::{
         quote,
         server::Role,
@@ -41,7 +41,8 @@ pub fn outbox(outbox: &Outbox, table: Option<&Table>, role: &Role) -> Vec<Findin
             format!("alter table {name} set logged"),
         ));
     }
-    if let Some(root) = &table.partition_of {
+    // A connector may take partitions under their own names.
+    if let (Some(root), Format::Native) = (&table.partition_of, &outbox.format) {
         findings.push(Finding::error(
             &about,
             format!("is a partition of {root}; its rows are published under that name"),

@@ -91,7 +91,7 @@ fn list(tables: &[&Published]) -> String {
 }
 
 /// Tables that are decoded, sent and thrown away.
-fn others(
+pub(super) fn others(
     publication: &Publication,
     about: &str,
     quoted: &str,
@@ -132,7 +132,13 @@ fn others(
 }
 
 /// Whether the rows of one outbox pass, whole.
-fn coverage(publication: &Publication, about: &str, quoted: &str, outbox: &Outbox, table: &Table) -> Vec<Finding> {
+pub(super) fn coverage(
+    publication: &Publication,
+    about: &str,
+    quoted: &str,
+    outbox: &Outbox,
+    table: &Table,
+) -> Vec<Finding> {
     let name = table_name(outbox);
     if table.kind == Kind::Partitioned && !publication.via_partition_root {
         return vec![Finding::error(

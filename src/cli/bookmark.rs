@@ -16,7 +16,7 @@ use crate::{
         slot::{self, Slot, SlotError},
         sql::{self, Sql},
     },
-    setup::names,
+    setup::{names, tables},
 };
 
 /// Keep the log from where the stream stands, to replay it later
@@ -132,6 +132,7 @@ impl Open {
     async fn with(flags: &Flags) -> anyhow::Result<Open> {
         let config = Config::load(flags, Needs::DATABASE)?;
         let client = sql::connect(&config.database).await?;
+        let config = tables::look_up(&client, config).await?;
         let server = Server::read(&client).await?;
         Ok(Open { config, client, server })
     }

@@ -10,7 +10,7 @@ use super::{Exit, output};
 use crate::{
     chain::Chain,
     check::{self, Finding, Severity},
-    config::{Config, Flags, Needs, OnPoison, Snapshot},
+    config::{Config, Debezium, Flags, Needs, OnPoison, Snapshot},
     kafka::{facts::Kafka, topics::Pattern},
     postgres::{
         bookmark::Bookmark,
@@ -27,7 +27,7 @@ use crate::{
         table::Table,
     },
     prune::{self, Order},
-    setup::names,
+    setup::{names, tables},
 };
 
 /// A rate is what changes in so long at least.
@@ -91,6 +91,8 @@ async fn database(config: &Config) -> Vec<Finding> {
 
 async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
     let client = sql::connect(&config.database).await?;
+    let config = &tables::look_up(&client, config.clone()).await?;
+    let connector = config.debezium.as_ref().map(Debezium::connector);
     let server = Server::read(&client).await?;
     let slot = Slot::read(&client, server.major(), &config.slot).await?;
     let looked = Instant::now();
@@ -128,11 +130,18 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
     for (outbox, table) in &outboxes {
         findings.extend(check::outbox(outbox, *table, &server.role));
     }
-    findings.extend(check::publication(&config.publication, publication.as_ref(), &outboxes, slot.is_some()));
+    findings.extend(match connector {
+        Some(connector) => check::connector_publication(config, connector, publication.as_ref(), &outboxes),
+        None => check::publication(&config.publication, publication.as_ref(), &outboxes, slot.is_some()),
+    });
+    findings.extend(connector.and_then(|_| check::connector_slot(config, slot.as_ref())));
     let here = known.as_ref().filter(|known| known.system_identifier == system_identifier);
     match (check::loss(&config.slot, slot.as_ref(), here, config.on_slot_loss), &slot, config.snapshot) {
         (Some(loss), ..) => findings.push(loss),
         (None, None, Snapshot::Initial) => findings.push(check::slot_to_be_made(&config.slot)),
+        (None, None, Snapshot::Never) if connector.is_some() => {
+            findings.push(check::connector_slot_to_be_made(&config.slot));
+        }
         (None, slot, _) => {
             let lost_in = lost_in(&client, &server, slot.as_ref(), looked).await?;
             findings.extend(check::slot(&config.slot, slot.as_ref(), &server.database, lost_in));

@@ -36,7 +36,11 @@ use clap::{
 };
 
 use self::ask::ask;
-use crate::config::{ConfigError, FILE_ARGUMENT};
+use crate::{
+    config::{Config, ConfigError, FILE_ARGUMENT},
+    postgres::sql,
+    setup::tables,
+};
 
 /// Streams a PostgreSQL transactional outbox from the write-ahead log to Kafka.
 ///
@@ -90,6 +94,15 @@ pub fn without_secrets(mut answer: clap::Error) -> clap::Error {
         }
     }
     answer
+}
+
+/// The configuration with the tables of a connector that names none: the database is asked for them.
+async fn with_tables(config: Config) -> anyhow::Result<Config> {
+    if !config.lacks_tables() {
+        return Ok(config);
+    }
+    let client = sql::connect(&config.database).await?;
+    Ok(tables::look_up(&client, config).await?)
 }
 
 /// Does what was asked.

@@ -8,7 +8,7 @@ use std::{
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use super::{Exit, output};
+use super::{Exit, output, with_tables};
 use crate::{
     config::{Config, Flags, Needs},
     prune::{self, Kept, Order, Progress, Report},
@@ -33,7 +33,7 @@ pub struct Args {
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
-    let config = Config::load(&args.flags, Needs::DATABASE)?;
+    let config = with_tables(Config::load(&args.flags, Needs::DATABASE)?).await?;
     let order = Order { config: &config, retention: config.retention, dry_run: args.dry_run };
     let mut reports = Vec::with_capacity(config.outboxes.len());
     for outbox in &config.outboxes {

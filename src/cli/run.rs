@@ -7,10 +7,13 @@ use tokio::{
     sync::watch,
 };
 
-use super::{Exit, reading, replay::range::Place};
+use super::{Exit, reading, replay::range::Place, snapshot};
 use crate::{
     chain::Chain,
-    config::{Config, Flags, Needs},
+    config::{
+        Config, Debezium, Flags, Needs,
+        connector::{Remark, SnapshotMode},
+    },
     http::{self, Facts},
     prune::{self, Order},
     session::End,
@@ -50,11 +53,20 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
             }
         });
     }
+    reading::watch(Arc::clone(&status));
+    let stop = stop_signal("what is not confirmed is sent again by the next run")?;
+    if let Some(debezium) = &config.debezium {
+        tell(debezium);
+        let prepared = supervisor::prepare(config.clone(), &status, stop.subscribe()).await?;
+        let Some(prepared) = prepared else { return Ok(Exit::Done) };
+        config = prepared;
+    }
+    if config.debezium.as_ref().is_some_and(|debezium| debezium.connector().snapshot == SnapshotMode::InitialOnly) {
+        return snapshot::send(&config, &status, &stop).await;
+    }
     if let Some(every) = config.prune_every {
         tokio::spawn(prune_every(every, config.clone(), Arc::clone(&status)));
     }
-    reading::watch(Arc::clone(&status));
-    let stop = stop_signal("what is not confirmed is sent again by the next run")?;
     match supervisor::run(&config, args.accept_gap, &status, stop.subscribe()).await? {
         End::Drained | End::ServerStopped => Ok(Exit::Done),
         End::GraceOver { undelivered } => {
@@ -64,6 +76,26 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
                 config.shutdown_grace
             )
         }
+    }
+}
+
+/// What a connector's keys do not do here: each unknown one, those without meaning in one line.
+fn tell(debezium: &Debezium) {
+    let mut without_meaning = Vec::new();
+    for remark in &debezium.remarks {
+        match remark {
+            Remark::Void { key, .. } => without_meaning.push(key.as_str()),
+            Remark::Unknown { .. } => tracing::warn!("{remark}"),
+        }
+    }
+    if !without_meaning.is_empty() {
+        tracing::info!(
+            "keys of the connector that mean nothing here (walpost config import says why): {}",
+            without_meaning.join(", ")
+        );
+    }
+    for warning in debezium.task.warnings() {
+        tracing::warn!("{warning}");
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
         Facts,
         apply::{self, News},
         plan::{self, Plan, Step, Wish},
-        print,
+        print, tables,
     },
 };
 
@@ -57,6 +57,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     }
     let config = Config::load(&args.flags, Needs::DATABASE)?;
     let client = sql::connect(&config.database).await?;
+    let config = tables::look_up(&client, config).await?;
     let facts = Facts::read(&client, &config).await?;
     let plan = plan::plan(&config, &facts, wish);
     show(&plan, &facts, args.dry_run)?;

@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Exit, output, reading, run::stop_signal};
+use tokio::sync::watch;
+
+use super::{Exit, output, reading, run::stop_signal, with_tables};
 use crate::{
     config::{Config, Flags, Needs, Snapshot},
     postgres::{
@@ -36,22 +38,28 @@ pub struct Args {
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
-    let config = Config { snapshot: Snapshot::Initial, ..Config::load(&args.flags, Needs::BOTH)? };
-    if !prepare(&config).await? {
-        output::print(format_args!("the rows that are older than slot {} are sent already\n", config.slot))?;
-        return Ok(Exit::Done);
-    }
+    let config = with_tables(Config::load(&args.flags, Needs::BOTH)?).await?;
+    let config = Config { snapshot: Snapshot::Initial, ..config };
     let status = Arc::new(Status::new());
     reading::watch(Arc::clone(&status));
     let stop = stop_signal("walpost snapshot, or run, goes on")?;
-    let mut streaming = std::pin::pin!(supervisor::run(&config, false, &status, stop.subscribe()));
+    send(&config, &status, &stop).await
+}
+
+/// Sends the rows, unless they are sent already.
+pub(super) async fn send(config: &Config, status: &Status, stop: &watch::Sender<bool>) -> anyhow::Result<Exit> {
+    if !prepare(config).await? {
+        output::print(format_args!("the rows that are older than slot {} are sent already\n", config.slot))?;
+        return Ok(Exit::Done);
+    }
+    let mut streaming = std::pin::pin!(supervisor::run(config, false, status, stop.subscribe()));
     let over = tokio::select! {
         biased;
         ended = &mut streaming => {
             ended?;
             anyhow::bail!("stopped before the last row was sent; walpost snapshot, or run, goes on");
         }
-        over = over(&status) => over,
+        over = over(status) => over,
     };
     stop.send_replace(true);
     let end = streaming.await?;

@@ -28,7 +28,7 @@ use crate::{
         sql,
         unproven::Unproven,
     },
-    setup::names,
+    setup::{names, tables},
 };
 
 /// How long a walpost on this machine may take to answer.
@@ -52,6 +52,7 @@ pub struct Args {
 pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     let config = Config::load(&args.flags, Needs::DATABASE)?;
     let client = sql::connect(&config.database).await?;
+    let config = tables::look_up(&client, config).await?;
     let server = Server::read(&client).await?;
     let Some(slot) = Slot::read(&client, server.major(), &config.slot).await? else {
         bail!(

@@ -50,11 +50,7 @@ pub struct Args {
 
 pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     let config = Config::load(&args.flags, Needs::KAFKA)?;
-    let patterns = if args.topics.is_empty() {
-        config.outboxes.iter().map(|outbox| Pattern::of(&outbox.topic)).collect()
-    } else {
-        args.topics.clone()
-    };
+    let patterns = if args.topics.is_empty() { Pattern::events(&config) } else { args.topics.clone() };
     let names = patterns.iter().map(Pattern::to_string).collect::<Vec<_>>().join(" ");
     let properties = client::consumer_properties(&config);
     // A thread of its own: librdkafka's calls block.

@@ -11,6 +11,7 @@ use crate::{
     setup::{
         names,
         record::Kind,
+        tables,
         teardown::{self, Facts, Item},
     },
 };
@@ -34,6 +35,7 @@ pub struct Args {
 pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     let config = Config::load(&args.flags, Needs::DATABASE)?;
     let client = sql::connect(&config.database).await?;
+    let config = tables::look_up(&client, config).await?;
     let server = Server::read(&client).await?;
     let database = quote::ident(&server.database);
     let Some(facts) = Facts::read(&client, &config, server.major()).await? else {

@@ -12,6 +12,7 @@ use super::{
         foreign::{self, Foreign},
         section,
     },
+    preset::{ColumnNames, Preset},
     typed::{self, Typed},
 };
 use crate::{
@@ -47,6 +48,11 @@ pub enum TablesError {
 impl Debezium {
     pub fn connector(&self) -> &Connector {
         self.task.connector()
+    }
+
+    /// Where records of any of its tables go.
+    pub fn topic(&self) -> &Template {
+        &self.table.topic
     }
 
     /// Those of some tables whose rows become records.
@@ -166,6 +172,10 @@ fn outbox(connector: &Connector, task: &Arc<Task>, own: &Outbox) -> Outbox {
             outbox.columns.occurred_at = Optional { name: timestamp.clone(), named: false };
         }
     }
+    if connector.router().is_none() {
+        // No column of a table plays a part.
+        outbox.columns = ColumnNames::default().over(Preset::Debezium);
+    }
     outbox.topic = topic(connector);
     outbox
 }
@@ -179,7 +189,8 @@ fn topic(connector: &Connector) -> Template {
                 router.topic_replacement_text.replace("${routedByValue}", "\0").replace("$1", "\0").replace("$0", "\0");
             if text.contains(['$', '\\', '{']) { any.to_owned() } else { text.replace('\0', any) }
         }
-        Some(_) | None => any.to_owned(),
+        Some(_) => any.to_owned(),
+        None => format!("{}{}{any}", connector.topic_prefix, connector.topic_delimiter),
     };
     text.parse().unwrap_or_else(|_| any.parse().expect("a template of one column"))
 }

@@ -27,11 +27,33 @@ impl Pattern {
         Pattern { texts }
     }
 
+    /// Wherever a configuration sends events, and what a connector tells beside them.
+    pub fn events(config: &Config) -> Vec<Pattern> {
+        let mut patterns: Vec<Pattern> = Vec::new();
+        let mut add = |pattern: Pattern| {
+            if !patterns.contains(&pattern) {
+                patterns.push(pattern);
+            }
+        };
+        config.outboxes.iter().for_each(|outbox| add(Pattern::of(&outbox.topic)));
+        if let Some(debezium) = &config.debezium {
+            // Its tables may not be known.
+            add(Pattern::of(debezium.topic()));
+            let connector = debezium.connector();
+            let heartbeats = connector.heartbeat.as_ref().map(|heartbeat| &heartbeat.topic);
+            connector.transaction_topic.iter().chain(heartbeats).for_each(|topic| add(Pattern::literal(topic)));
+        }
+        patterns
+    }
+
     /// Wherever a configuration sends records, but for positions.
     pub fn all(config: &Config) -> Vec<Pattern> {
-        let events = config.outboxes.iter().map(|outbox| Pattern::of(&outbox.topic));
-        let letters = config.dead_letter_topic.iter().map(|topic| Pattern { texts: vec![topic.clone()] });
-        events.chain(letters).collect()
+        let letters = config.dead_letter_topic.iter().map(|topic| Pattern::literal(topic));
+        Pattern::events(config).into_iter().chain(letters).collect()
+    }
+
+    fn literal(topic: &str) -> Pattern {
+        Pattern { texts: vec![topic.to_owned()] }
     }
 
     /// The one topic it stands for, where it has no `*`.

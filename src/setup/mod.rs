@@ -5,11 +5,13 @@
 
 mod adopt;
 pub mod apply;
+pub mod connector;
 pub mod facts;
 pub mod names;
 pub mod plan;
 pub mod print;
 pub mod record;
+pub mod tables;
 pub mod teardown;
 
 pub use facts::Facts;

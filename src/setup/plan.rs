@@ -5,7 +5,7 @@
 //! transaction that writes.
 
 use super::{
-    adopt,
+    adopt, connector,
     facts::{EVENT_STATE, Facts, OutboxFacts, SchemaFacts},
     names,
     record::{self, Kind, Made},
@@ -110,8 +110,14 @@ pub fn plan(config: &Config, facts: &Facts, wish: Wish) -> Plan {
     dead_letters(&mut steps, config, facts);
     progress(&mut steps, config, facts);
     event_state(&mut steps, config, facts, &outboxes);
-    if !wish.adopt {
-        publication(&mut steps, config, facts, &outboxes);
+    let mut unpublishable = None;
+    match &config.debezium {
+        _ if wish.adopt => {}
+        Some(debezium) => {
+            let published = connector::publication(&mut steps, config, debezium.connector(), facts);
+            unpublishable = published.err();
+        }
+        None => publication(&mut steps, config, facts, &outboxes),
     }
     roles(&mut steps, config, facts, &outboxes);
     rewrite(&mut steps, facts, &outboxes);
@@ -122,6 +128,10 @@ pub fn plan(config: &Config, facts: &Facts, wish: Wish) -> Plan {
     }
     let recorded = record(&mut steps, config, facts);
     let mut faults = faults(config, facts, &outboxes, wish.adopt);
+    faults.extend(unpublishable.map(|fault| {
+        let about = format!("publication {}", quote::ident(&config.publication));
+        Finding::error(about, format!("cannot be made: {fault}"), "what it names")
+    }));
     let mut notices = Vec::new();
     if facts.slot.is_none() && is_begun(facts) {
         let about = format!("slot {}", quote::ident(&config.slot));
@@ -139,7 +149,7 @@ fn statements(title: String, sql: String, makes: Vec<Made>, lacking: Option<Stri
     Step { title, sql, makes, action: Action::Statements, lacking, optional }
 }
 
-fn schema_of(steps: &mut Vec<Step>, facts: &Facts, name: &str, have: &SchemaFacts, optional: bool) {
+pub(super) fn schema_of(steps: &mut Vec<Step>, facts: &Facts, name: &str, have: &SchemaFacts, optional: bool) {
     let made = Made::global(Kind::Schema, name);
     if have.exists || steps.iter().any(|step| step.makes.contains(&made)) {
         return;
@@ -202,7 +212,7 @@ fn own_objects(
 }
 
 /// Without the table an event that can never be delivered stops the stream.
-fn dead_letters(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
+pub(super) fn dead_letters(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
     if facts.dead_letters_exist {
         return;
     }
@@ -213,7 +223,7 @@ fn dead_letters(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
 }
 
 /// Without the table nothing is ever proven published.
-fn progress(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
+pub(super) fn progress(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
     if facts.progress_exists {
         return;
     }
@@ -353,7 +363,7 @@ fn grants_enqueue(steps: &[Step], have: &OutboxFacts) -> bool {
     have.enqueue_exists || steps.iter().any(|step| step.lacking.is_none() && step.makes.iter().any(made))
 }
 
-fn slot(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
+pub(super) fn slot(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
     // A snapshot begins with the slot: then `run` makes it.
     if facts.slot.is_some() || config.snapshot == Snapshot::Initial || is_begun(facts) {
         return;
@@ -391,7 +401,7 @@ pub fn slot_statement(slot: &str, failover: bool) -> String {
 }
 
 /// The record of what is made, right after its schema; whether there will be one.
-fn record(steps: &mut Vec<Step>, config: &Config, facts: &Facts) -> bool {
+pub(super) fn record(steps: &mut Vec<Step>, config: &Config, facts: &Facts) -> bool {
     let home = names::home(config);
     if facts.record_exists {
         return facts.may_write_record;
@@ -410,7 +420,7 @@ fn record(steps: &mut Vec<Step>, config: &Config, facts: &Facts) -> bool {
     recorded
 }
 
-fn lacking_on_database(facts: &Facts) -> Option<String> {
+pub(super) fn lacking_on_database(facts: &Facts) -> Option<String> {
     (!facts.server.role.create_in_database).then(|| {
         format!(
             "grant create on database {} to {}",
@@ -439,7 +449,7 @@ fn faults(config: &Config, facts: &Facts, outboxes: &[(&Outbox, &OutboxFacts)], 
             faults.extend(check::outbox(outbox, have.table.as_ref(), &facts.server.role));
         }
     }
-    if let Some(publication) = facts.publication.as_ref().filter(|_| !adopt) {
+    if let Some(publication) = facts.publication.as_ref().filter(|_| !adopt && config.debezium.is_none()) {
         let mut after = publication.clone();
         let mut tables = Vec::new();
         for (outbox, have) in outboxes {

@@ -21,7 +21,10 @@ use super::{
     limits::{self, Limit, Limits},
     properties::{admin_properties, principal},
 };
-use crate::config::{Config, Topics};
+use crate::config::{
+    Config, Topics,
+    connector::{TopicCreation, TopicGroup},
+};
 
 /// Between two attempts to create a topic for which there are too few brokers.
 const BROKERS_PAUSE: Duration = Duration::from_millis(500);
@@ -30,6 +33,8 @@ const BROKERS_PAUSE: Duration = Duration::from_millis(500);
 pub(super) struct Preparation {
     properties: BTreeMap<String, String>,
     topics: Topics,
+    /// How a connector has them made, which goes before `topics`.
+    creation: Option<Arc<TopicCreation>>,
     /// None: they are not wanted.
     limits: Option<Limits>,
     /// How long there may be too few brokers for a topic: `route.unknown_topic_timeout`.
@@ -59,7 +64,9 @@ pub(super) struct Prepared {
 impl Preparation {
     /// None: nothing is to be asked.
     pub(super) fn new(config: &Config, limits: bool) -> Option<Preparation> {
-        (config.topics.create || limits).then(|| Preparation {
+        let creation = config.debezium.as_ref().and_then(|debezium| debezium.connector().topic_creation.clone());
+        (config.topics.create || creation.is_some() || limits).then(|| Preparation {
+            creation: creation.map(Arc::new),
             limits: limits.then(|| Limits::new(Instant::now())),
             properties: admin_properties(config),
             topics: config.topics,
@@ -83,16 +90,20 @@ impl Preparation {
     pub(super) fn prepare(&mut self, name: &str) -> JoinHandle<Result<Prepared, Error>> {
         let (admin, limits, name) = (self.admin(), self.limits.is_some(), name.to_owned());
         let patience = if self.impatient { Duration::ZERO } else { self.patience };
-        let (topics, principal) = (self.topics, self.principal.clone());
+        let (topics, creation, principal) = (self.topics, self.creation.clone(), self.principal.clone());
         tokio::spawn(async move {
             let mut made = false;
-            if topics.create {
+            let group = creation.as_ref().and_then(|creation| creation.group(&name));
+            if topics.create || group.is_some() {
                 let admin = admin.as_ref().map_err(|error| Error::CreateTopic {
                     topic: name.clone(),
                     reason: error.to_string(),
                     refusal: None,
                 })?;
-                let topic = new_topic(&name, topics.partitions, topics.replication);
+                let topic = match group {
+                    Some(group) => of_group(&name, group),
+                    None => new_topic(&name, topics.partitions, topics.replication),
+                };
                 // An hour is for ever: while no broker answers, librdkafka tries by itself and the stream waits.
                 let awaited = AdminOptions::new()
                     .request_timeout(Some(Duration::from_secs(3600)))
@@ -131,6 +142,12 @@ pub(super) fn new_topic(name: &str, partitions: Option<i32>, replicas: Option<i3
     const BROKER_DEFAULT: i32 = -1;
     let replication = TopicReplication::Fixed(replicas.unwrap_or(BROKER_DEFAULT));
     NewTopic::new(name, partitions.unwrap_or(BROKER_DEFAULT), replication)
+}
+
+/// With the group's settings of topics.
+fn of_group<'a>(name: &'a str, group: &'a TopicGroup) -> NewTopic<'a> {
+    let topic = new_topic(name, group.partitions, group.replication);
+    group.settings.iter().fold(topic, |topic, (setting, value)| topic.set(setting, value))
 }
 
 /// Resolves when the topic exists, with whether it did not before. `patience`: how long there may be too few brokers for it.

@@ -22,7 +22,7 @@ use self::{
     selection::Selection,
     source::{Log, Source, Table},
 };
-use super::{Exit, output, run::stop_signal};
+use super::{Exit, output, run::stop_signal, with_tables};
 use crate::{
     config::{Config, Flags, Needs},
     pipeline::{
@@ -95,7 +95,7 @@ fn topic(name: &str) -> Result<String, String> {
 
 pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     let sends = !args.stdout && !args.dry_run;
-    let config = Config::load(&args.flags, if sends { Needs::BOTH } else { Needs::DATABASE })?;
+    let config = with_tables(Config::load(&args.flags, if sends { Needs::BOTH } else { Needs::DATABASE })?).await?;
     let mut stop = stop_signal("what is under way may or may not arrive")?.subscribe();
     let job = Job { args: &args, config: &config };
     if args.from_lsn.is_some() || args.bookmark.is_some() {

@@ -174,6 +174,21 @@ pub struct TopicCreation {
     pub groups: Vec<TopicGroup>,
 }
 
+impl TopicCreation {
+    /// The first group that a topic fits.
+    pub fn group(&self, topic: &str) -> Option<&TopicGroup> {
+        self.groups.iter().find(|group| group.fits(topic))
+    }
+}
+
+impl TopicGroup {
+    /// Patterns fit a whole name; the default group takes all.
+    fn fits(&self, topic: &str) -> bool {
+        let any = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(topic) == Ok(true));
+        self.name == "default" || any(&self.include) && !any(&self.exclude)
+    }
+}
+
 /// How topics are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicGroup {
