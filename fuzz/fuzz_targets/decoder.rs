@@ -34,7 +34,7 @@ fuzz_target!(|input: &[u8]| {
                     in_flight.push(ticket);
                 }
                 Ok(Output::Passed { ticket, .. }) => in_flight.push(ticket),
-                Ok(Output::None | Output::ReplyRequested | Output::Ignored { .. }) => {}
+                Ok(Output::None | Output::ReplyRequested | Output::Ignored { .. } | Output::Undescribed(_)) => {}
                 Err(error) => {
                     assert!(!error.to_string().is_empty());
                     break;

@@ -41,7 +41,7 @@ pub async fn receive(config: &Config, slot: &str, publication: &str, rows: u32) 
         let mut asked = false;
         while let Some(frame) = stream.next_frame()? {
             match Frame::parse(frame)? {
-                Frame::XLogData { message } => received += u32::from(message.first() == Some(&b'I')),
+                Frame::XLogData { message, .. } => received += u32::from(message.first() == Some(&b'I')),
                 Frame::Keepalive { reply_requested, .. } => asked |= reply_requested,
             }
         }

@@ -35,7 +35,7 @@ impl PgTime {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// `w`: start of the WAL data, the server's WAL end, its clock, then one pgoutput message.
-    XLogData { message: &'a [u8] },
+    XLogData { start: Lsn, message: &'a [u8] },
     /// `k`: everything below `wal_end` was sent.
     Keepalive { wal_end: Lsn, reply_requested: bool },
 }
@@ -45,8 +45,9 @@ impl<'a> Frame<'a> {
         let mut reader = Reader::new(body);
         match reader.u8()? {
             b'w' => {
-                reader.take(8 + 8 + 8)?;
-                Ok(Frame::XLogData { message: reader.rest() })
+                let start = Lsn(reader.u64()?);
+                reader.take(8 + 8)?;
+                Ok(Frame::XLogData { start, message: reader.rest() })
             }
             b'k' => {
                 let wal_end = Lsn(reader.u64()?);
@@ -91,7 +92,7 @@ mod tests {
         let mut data = vec![b'w'];
         data.extend([0; 24]);
         data.extend(b"Bxyz");
-        assert_eq!(Frame::parse(&data).unwrap(), Frame::XLogData { message: b"Bxyz" });
+        assert_eq!(Frame::parse(&data).unwrap(), Frame::XLogData { start: Lsn(0), message: b"Bxyz" });
         assert!(matches!(Frame::parse(&data[..20]), Err(WireError::Short { .. })));
 
         let mut alive = vec![b'k'];

@@ -24,6 +24,14 @@ impl Ticket {
     /// The first of those that no ledger gives out: for records that are no events of the stream.
     pub const OTHERS: Ticket = Ticket(1 << 62);
 
+    /// For a record that is no event, and for which nobody waits.
+    pub const NONE: Ticket = Ticket(u64::MAX);
+
+    /// It is an event that is sent again.
+    pub fn is_replay(self) -> bool {
+        !self.is_of_stream() && self != Ticket::NONE
+    }
+
     /// A ledger gave it out.
     pub fn is_of_stream(self) -> bool {
         self < Ticket::OTHERS

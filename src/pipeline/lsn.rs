@@ -53,7 +53,7 @@ impl FromStr for Lsn {
 /// (from 0) among the outbox events of that transaction.
 ///
 /// As text, 16 and 8 upper-case hexadecimal digits joined by a hyphen, so that comparing texts compares positions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     /// Start of the commit record (`final_lsn` of Begin). Not the acknowledgement: that is the commit's `end_lsn`.
     pub commit_lsn: Lsn,

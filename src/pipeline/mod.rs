@@ -12,6 +12,7 @@
 //! Nothing is buffered: protocol 1 sends committed transactions only, whole and in commit order, so a row is a record
 //! as soon as it arrives, and a transaction of any size costs no memory.
 
+mod captured;
 pub mod feedback;
 pub mod frame;
 pub mod ledger;
@@ -25,7 +26,10 @@ pub mod template;
 mod time_text;
 pub mod wire;
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 pub use frame::PgTime;
 pub use ledger::{Limits, Ticket};
@@ -33,12 +37,17 @@ pub use lsn::{Lsn, Position};
 pub use origin::{Origin, Place, Reading};
 pub use record::{Event, Headers, Record};
 
+pub use captured::source_of;
+use captured::{Made, Parts, Queue, Queued, Told, Unread, cells, texts};
 use frame::Frame;
 use ledger::Ledger;
-use outbox::{AfterPublish, Draft, Layout, MissingColumn, Outbox, Poison, Refused, Scratch, TableName};
-use pgoutput::{Begin, Commit, Message, Relation, RelationId, Tuple};
+use outbox::{AfterPublish, Draft, Format, Layout, MissingColumn, Outbox, Poison, Reason, Refused, Scratch, TableName};
+pub use pgoutput::RelationId;
+use pgoutput::{Begin, Commit, Logical, Message, Relation, Tuple, TypeOid};
 use resume::{Mismatch, Resume};
 use wire::WireError;
+
+use crate::debezium::{self, Counts, Refusal, Source, Table, Task, columns::Attribute};
 
 /// What an update, delete or truncate of an outbox does: none of them is an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -67,6 +76,21 @@ pub struct Pipeline {
     counters: Counters,
     noticed: HashSet<(RelationId, Change)>,
     scratch: Scratch,
+    connector: Option<Connector>,
+}
+
+/// A connector whose task makes the records.
+#[derive(Debug)]
+struct Connector {
+    task: Arc<Task>,
+    /// Records that are made and not given out.
+    queue: Queue,
+    /// Of the open transaction.
+    counts: Counts,
+    /// Where the log data started that is stepped, and that of the last commit.
+    at: Lsn,
+    last_commit: Option<Lsn>,
+    now: PgTime,
 }
 
 /// What a relation is to us.
@@ -74,8 +98,48 @@ pub struct Pipeline {
 enum Role {
     /// Index among the outboxes, and where its rows keep things.
     Outbox(usize, Layout),
+    /// What a connector takes.
+    Captured(Captured),
     /// A table that the publication has beside the outboxes.
     Other(TableName),
+}
+
+/// A table whose rows a connector's task makes records of.
+#[derive(Debug)]
+struct Captured {
+    name: Arc<TableName>,
+    /// Its place among the outboxes.
+    index: usize,
+    parts: Parts,
+    /// None: the catalog has not been asked.
+    table: Option<Table>,
+}
+
+/// A relation that the catalog is to be asked about, for [`Pipeline::describe`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undescribed {
+    pub id: RelationId,
+    pub table: TableName,
+    /// In the order of the rows that follow.
+    pub columns: Vec<UndescribedColumn>,
+}
+
+/// A column as the log has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UndescribedColumn {
+    pub name: String,
+    pub type_oid: TypeOid,
+    /// `atttypmod`; -1 where the type has none.
+    pub typmod: i32,
+}
+
+/// What the catalog knows of a relation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Description {
+    /// In the order of the rows.
+    pub columns: Vec<Attribute>,
+    /// Names of the columns that identify a row, in the order of the key.
+    pub key: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +174,8 @@ pub enum Output<'a> {
     Poison { ticket: Ticket, poison: Box<Poison> },
     /// The sink has it from an earlier session; the row of it is to be marked (`after_publish`), and the ticket waits for that.
     Passed { ticket: Ticket, position: Position, table: &'a TableName, id: String },
+    /// Ask the catalog, and [describe](Pipeline::describe) the relation before the next step.
+    Undescribed(Undescribed),
     /// Send a status now.
     ReplyRequested,
     /// A change that is no event, seen for the first time: say so.
@@ -140,6 +206,10 @@ pub enum Error {
     )]
     Resume(#[from] Mismatch),
     #[error(
+        "table {table} has appeared, and the connector takes it (table.include.list): start walpost again, or leave the table out"
+    )]
+    NewTable { table: TableName },
+    #[error(
         "a row of outbox {table} was changed ({change:?}) and on_update is \"halt\"; an outbox is only inserted into and \
          deleted from by pruning: publish inserts only (ALTER PUBLICATION … SET (publish = 'insert')) or set on_update = \"ignore\""
     )]
@@ -162,13 +232,60 @@ impl Pipeline {
             counters,
             noticed: HashSet::new(),
             scratch: Scratch::default(),
+            connector: None,
+        }
+    }
+
+    /// The connector's task makes the records, of tables whose format that is and of messages. Before the first step.
+    pub fn run(&mut self, task: Arc<Task>) {
+        self.connector = Some(Connector {
+            task,
+            queue: Queue::default(),
+            counts: Counts::default(),
+            at: Lsn(0),
+            last_commit: None,
+            now: PgTime(0),
+        });
+    }
+
+    /// The time, which some records of a connector tell.
+    pub fn clock(&mut self, now: PgTime) {
+        self.connector.iter_mut().for_each(|connector| connector.now = now);
+    }
+
+    /// The last step led to more than it gave.
+    pub fn has_more(&self) -> bool {
+        self.connector.as_ref().is_some_and(|connector| !connector.queue.is_empty())
+    }
+
+    /// That, one at a time. Take it all before the next step.
+    pub fn more(&mut self) -> Output<'_> {
+        self.connector.as_mut().map_or(Output::None, |connector| connector.queue.give())
+    }
+
+    /// Says what the catalog knows of a relation.
+    pub fn describe(&mut self, id: RelationId, description: &Description) {
+        let Description { columns, key } = description;
+        if let (Some(connector), Some(Role::Captured(captured))) = (&self.connector, self.relations.get_mut(&id)) {
+            captured.table = Some(connector.task.table(&captured.name, columns, key));
+        }
+    }
+
+    /// What is worth telling of a relation that was described.
+    pub fn warnings(&self, id: RelationId) -> &[String] {
+        match self.relations.get(&id) {
+            Some(Role::Captured(Captured { table: Some(table), .. })) => table.warnings(),
+            _ => &[],
         }
     }
 
     /// Takes one CopyData body.
     pub fn step<'a>(&'a mut self, body: &'a [u8]) -> Result<Output<'a>, Error> {
         match Frame::parse(body).map_err(|source| Error::Wire { context: "frame", source })? {
-            Frame::XLogData { message } => self.message(message),
+            Frame::XLogData { start, message } => {
+                self.connector.iter_mut().for_each(|connector| connector.at = start);
+                self.message(message)
+            }
             Frame::Keepalive { wal_end, reply_requested } => {
                 if self.transaction.is_none() {
                     self.resume.passed(wal_end)?;
@@ -259,28 +376,44 @@ impl Pipeline {
 
     fn message<'a>(&'a mut self, bytes: &'a [u8]) -> Result<Output<'a>, Error> {
         match Message::parse(bytes).map_err(|source| Error::Wire { context: "pgoutput message", source })? {
-            Message::Begin(begin) => self.begin(begin)?,
-            Message::Commit(commit) => self.commit(commit)?,
-            Message::Relation(relation) => self.relation(&relation)?,
+            Message::Begin(begin) => return self.begin(begin),
+            Message::Commit(commit) => return self.commit(commit),
+            Message::Relation(relation) => return self.relation(&relation),
             Message::Insert { relation, new } => return self.insert(bytes, relation, new),
-            Message::Update { relation } => return self.change(&[relation], Change::Update),
-            Message::Delete { relation } => return self.change(&[relation], Change::Delete),
-            Message::Truncate { relations } => return self.change(&relations, Change::Truncate),
-            Message::Origin | Message::Type | Message::Logical(_) | Message::StreamAbort => {}
+            Message::Update { relation, old, new } => {
+                if self.is_captured(relation) {
+                    self.capture(relation, Change::Update, old, Some(new))?;
+                    return Ok(self.more());
+                }
+                return self.change(&[relation], Change::Update);
+            }
+            Message::Delete { relation, old } => {
+                if self.is_captured(relation) {
+                    self.capture(relation, Change::Delete, Some(old), None)?;
+                    return Ok(self.more());
+                }
+                return self.change(&[relation], Change::Delete);
+            }
+            Message::Truncate { relations } => return self.truncate(&relations),
+            Message::Logical(logical) => return self.logical(&logical),
+            Message::Origin | Message::Type | Message::StreamAbort => {}
         }
         Ok(Output::None)
     }
 
-    fn begin(&mut self, begin: Begin) -> Result<(), Error> {
+    fn begin(&mut self, begin: Begin) -> Result<Output<'_>, Error> {
         if self.transaction.replace(Transaction { begin, origin: self.origin, ordinal: 0 }).is_some() {
             return Err(Error::Order("a transaction begins inside another"));
         }
         self.ledger.begin();
-        Ok(())
+        let Some(connector) = &mut self.connector else { return Ok(Output::None) };
+        connector.counts = Counts::default();
+        self.queue_transaction(|task, source, _| task.begin(source))?;
+        Ok(self.more())
     }
 
-    fn commit(&mut self, commit: Commit) -> Result<(), Error> {
-        let Some(Transaction { begin, .. }) = self.transaction.take() else {
+    fn commit(&mut self, commit: Commit) -> Result<Output<'_>, Error> {
+        let Some(Transaction { begin, .. }) = self.transaction else {
             return Err(Error::Order("a commit without a begin"));
         };
         if commit.commit_lsn != begin.final_lsn {
@@ -289,28 +422,67 @@ impl Pipeline {
         if commit.end_lsn < self.ledger.newest() {
             return Err(Error::Order("a commit that ends below what came before it"));
         }
+        if self.connector.is_some() {
+            self.queue_transaction(|task, source, counts| task.end(source, counts))?;
+        }
+        self.transaction = None;
         self.resume.passed(commit.end_lsn)?;
         self.ledger.commit(commit.end_lsn, begin.commit_time);
         self.counters.transactions += 1;
-        Ok(())
+        let Some(connector) = &mut self.connector else { return Ok(Output::None) };
+        connector.last_commit = Some(connector.at);
+        Ok(self.more())
     }
 
-    fn relation(&mut self, relation: &Relation<'_>) -> Result<(), Error> {
+    fn relation(&mut self, relation: &Relation<'_>) -> Result<Output<'_>, Error> {
         let is_it = |outbox: &Outbox| outbox.name.schema == relation.schema && outbox.name.table == relation.name;
         let role = match self.outboxes.iter().position(is_it) {
-            Some(index) => Role::Outbox(index, Layout::new(&self.outboxes[index], relation)?),
-            None => Role::Other(TableName { schema: relation.schema.to_owned(), table: relation.name.to_owned() }),
+            Some(index) => match &self.outboxes[index].format {
+                Format::Debezium(_) => return Ok(self.capture_table(index, relation)),
+                Format::Native => Role::Outbox(index, Layout::new(&self.outboxes[index], relation)?),
+            },
+            None => {
+                let table = TableName { schema: relation.schema.to_owned(), table: relation.name.to_owned() };
+                if self.connector.as_ref().is_some_and(|connector| connector.task.takes(&table)) {
+                    return Err(Error::NewTable { table });
+                }
+                Role::Other(table)
+            }
         };
         self.relations.insert(relation.id, role);
-        Ok(())
+        Ok(Output::None)
+    }
+
+    fn capture_table(&mut self, index: usize, relation: &Relation<'_>) -> Output<'_> {
+        let outbox = &self.outboxes[index];
+        let column = |column: &pgoutput::Column<'_>| UndescribedColumn {
+            name: column.name.to_owned(),
+            type_oid: column.type_oid,
+            typmod: column.typmod,
+        };
+        let columns = relation.columns.iter().map(column).collect();
+        let undescribed = Undescribed { id: relation.id, table: outbox.name.clone(), columns };
+        let parts = Parts::new(outbox, relation);
+        let captured = Captured { name: Arc::new(outbox.name.clone()), index, parts, table: None };
+        self.relations.insert(relation.id, Role::Captured(captured));
+        Output::Undescribed(undescribed)
+    }
+
+    fn is_captured(&self, id: RelationId) -> bool {
+        matches!(self.relations.get(&id), Some(Role::Captured(_)))
     }
 
     fn insert<'a>(&'a mut self, message: &'a [u8], id: RelationId, row: Tuple<'a>) -> Result<Output<'a>, Error> {
+        if self.is_captured(id) {
+            self.capture(id, Change::Insert, None, Some(row))?;
+            return Ok(self.more());
+        }
         let Some(transaction) = &mut self.transaction else {
             return Err(Error::Order("a row outside a transaction"));
         };
         let (index, layout) = match self.relations.get(&id) {
             Some(Role::Outbox(index, layout)) => (*index, layout),
+            Some(Role::Captured(_)) => unreachable!("it was captured"),
             Some(Role::Other(table)) => return Ok(ignored(&mut self.noticed, id, table, Change::Insert)),
             None => return Err(Error::Order("a row of a relation that was not described")),
         };
@@ -355,6 +527,162 @@ impl Pipeline {
         Ok(Output::Record(record))
     }
 
+    /// Makes the records of a change of a row.
+    fn capture(
+        &mut self,
+        id: RelationId,
+        change: Change,
+        old: Option<Tuple<'_>>,
+        new: Option<Tuple<'_>>,
+    ) -> Result<(), Error> {
+        let Some(transaction) = &self.transaction else {
+            return Err(Error::Order("a row outside a transaction"));
+        };
+        let (Some(Role::Captured(captured)), Some(connector)) = (self.relations.get(&id), &mut self.connector) else {
+            return Err(Error::Order("a row of a relation that was not described"));
+        };
+        let Some(table) = &captured.table else {
+            return Err(Error::Order("a row of a relation that was not described"));
+        };
+        let source = connector.source(transaction);
+        let (name, index) = (Arc::clone(&captured.name), captured.index);
+        let (old, new) = match (old.map(cells).transpose(), new.map(cells).transpose()) {
+            (Ok(old), Ok(new)) => (old, new),
+            (Err(Unread::Wire(source)), _) | (_, Err(Unread::Wire(source))) => {
+                return Err(Error::Wire { context: "row", source });
+            }
+            (Err(Unread::Encoding(column)), _) | (_, Err(Unread::Encoding(column))) => {
+                return self.queue_all(&name, Some(index), Told::default(), Err(Reason::Encoding(column)));
+            }
+        };
+        let told = captured.parts.told(new.as_deref().or(old.as_deref()).unwrap_or_default());
+        let old = old.map(|old| texts(&old));
+        let (task, counts) = (&connector.task, &mut connector.counts);
+        let made = match (change, old, new) {
+            (Change::Insert, _, Some(new)) => task.insert(table, &texts(&new), &source, counts),
+            (Change::Update, old, Some(new)) => task.update(table, old.as_deref(), &new, &source, counts),
+            (Change::Delete, Some(old), _) => task.delete(table, &old, &source, counts),
+            _ => task.truncate(table, &source, counts),
+        };
+        self.queue_all(&name, Some(index), told, made.map_err(Reason::Connector))
+    }
+
+    /// Takes a message from `pg_logical_emit_message`.
+    fn logical(&mut self, logical: &Logical<'_>) -> Result<Output<'_>, Error> {
+        let Logical { transactional, lsn, prefix, content } = *logical;
+        let is_taken = self.connector.as_ref().is_some_and(|connector| connector.task.takes_message(prefix));
+        if !is_taken {
+            return Ok(Output::None);
+        }
+        let table = Arc::new(source_of(prefix));
+        if !transactional {
+            return self.untransactional(&table, lsn, content);
+        }
+        let (Some(transaction), Some(connector)) = (&self.transaction, &mut self.connector) else {
+            return Err(Error::Order("a transactional message outside a transaction"));
+        };
+        let source = connector.source(transaction);
+        let made = connector.task.message(prefix, content, true, &source, &mut connector.counts);
+        let id = match made.as_deref() {
+            Ok([message, ..]) => message.headers.iter().find(|(name, _)| name == "id").and_then(|(_, id)| id.clone()),
+            _ => None,
+        };
+        let told = Told { id: id.unwrap_or_default(), payload: Some(content.to_vec()), ..Told::default() };
+        self.queue_all(&table, None, told, made.map_err(Reason::Connector))?;
+        Ok(self.more())
+    }
+
+    /// A message that was sent whatever became of its transaction is no event that can be relied on. It comes between
+    /// transactions, and is one by itself.
+    fn untransactional(&mut self, table: &Arc<TableName>, lsn: Lsn, content: &[u8]) -> Result<Output<'_>, Error> {
+        if self.transaction.is_some() {
+            return Err(Error::Order("a message that is not transactional inside a transaction"));
+        }
+        let begin = Begin { final_lsn: lsn, commit_time: self.now(), xid: 0 };
+        self.transaction = Some(Transaction { begin, origin: self.origin, ordinal: 0 });
+        self.ledger.begin();
+        let told = Told { payload: Some(content.to_vec()), ..Told::default() };
+        self.queue_all(table, None, told, Err(Reason::Untransactional))?;
+        self.transaction = None;
+        // Nobody knows where its log record ends: the next keepalive or commit does.
+        self.ledger.commit(lsn.max(self.ledger.newest()), begin.commit_time);
+        Ok(self.more())
+    }
+
+    fn now(&self) -> PgTime {
+        self.connector.as_ref().map_or(PgTime(0), |connector| connector.now)
+    }
+
+    /// Queues what a task makes of the beginning or end of the transaction.
+    fn queue_transaction(
+        &mut self,
+        make: impl FnOnce(&Task, &Source, &Counts) -> Result<Option<debezium::Message>, Refusal>,
+    ) -> Result<(), Error> {
+        let (Some(transaction), Some(connector)) = (&self.transaction, &self.connector) else {
+            return Ok(());
+        };
+        let made = make(&connector.task, &connector.source(transaction), &connector.counts);
+        let made = made.map(|message| message.into_iter().collect()).map_err(Reason::Connector);
+        self.queue_all(&Arc::default(), None, Told::default(), made)
+    }
+
+    /// Queues records of an event, or that none can be made of it.
+    fn queue_all(
+        &mut self,
+        table: &Arc<TableName>,
+        outbox: Option<usize>,
+        told: Told,
+        made: Result<Vec<debezium::Message>, Reason>,
+    ) -> Result<(), Error> {
+        let (Some(transaction), Some(connector)) = (&mut self.transaction, &mut self.connector) else {
+            return Err(Error::Order("a record outside a transaction"));
+        };
+        let records = match made {
+            Ok(messages) => messages.into_iter().map(Ok).collect(),
+            Err(reason) => vec![Err(reason)],
+        };
+        for record in records {
+            let position = Position { commit_lsn: transaction.begin.final_lsn, ordinal: transaction.ordinal };
+            transaction.ordinal += 1;
+            let Begin { commit_time, xid, .. } = transaction.begin;
+            if !transaction.origin.is_table() && !self.resume.admits(position, || told.id())? {
+                // Whoever marks rows marks this one too before it is confirmed.
+                if outbox.is_some_and(|index| self.outboxes[index].after_publish != AfterPublish::Keep) {
+                    let ticket = self.ledger.send(told.size());
+                    connector.queue.push(Queued::Passed { ticket, position, table: Arc::clone(table), id: told.id() });
+                }
+                continue;
+            }
+            match record {
+                Ok(message) => {
+                    let (table, told) = (Arc::clone(table), told.clone());
+                    let mut made = Made { ticket: Ticket(0), position, xid, table, told, message };
+                    made.ticket = self.ledger.send(made.lend().weight());
+                    connector.queue.push(Queued::Record(made));
+                    outbox.into_iter().for_each(|index| self.counters.events[index] += 1);
+                }
+                Err(reason) => {
+                    let ticket = self.ledger.send(told.size());
+                    let poison = told.clone().poison(position, TableName::clone(table), reason, xid, commit_time);
+                    connector.queue.push(Queued::Poison(ticket, Box::new(poison)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn truncate(&mut self, relations: &[RelationId]) -> Result<Output<'_>, Error> {
+        for id in relations {
+            if self.is_captured(*id) {
+                self.capture(*id, Change::Truncate, None, None)?;
+            }
+        }
+        if self.has_more() {
+            return Ok(self.more());
+        }
+        self.change(relations, Change::Truncate)
+    }
+
     fn change(&mut self, relations: &[RelationId], change: Change) -> Result<Output<'_>, Error> {
         for id in relations {
             if let Some(Role::Outbox(_, Layout { name, .. })) = self.relations.get(id) {
@@ -367,6 +695,21 @@ impl Pipeline {
             }
         }
         Ok(Output::None)
+    }
+}
+
+impl Connector {
+    fn source(&self, transaction: &Transaction) -> Source {
+        let Begin { commit_time, xid, .. } = transaction.begin;
+        Source {
+            position: Position { commit_lsn: transaction.begin.final_lsn, ordinal: transaction.ordinal },
+            lsn: self.at,
+            last_commit_lsn: self.last_commit,
+            xid,
+            commit_time,
+            snapshot: transaction.origin.is_table(),
+            now: self.now,
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use super::{
     time_text::{Rfc3339, Time},
     wire::WireError,
 };
-use crate::debezium::Task;
+use crate::debezium::{Refusal, Task};
 
 /// One outbox table as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -200,12 +200,12 @@ enum TopicPart {
 
 impl Layout {
     pub(super) fn new(outbox: &Outbox, relation: &Relation<'_>) -> Result<Layout, MissingColumn> {
-        let index_of = |column: &str| relation.columns.iter().position(|(name, _)| *name == column);
+        let index_of = |column: &str| relation.columns.iter().position(|known| known.name == column);
         let missing = |column: &str, part: &str| MissingColumn {
             outbox: outbox.name.clone(),
             column: column.to_owned(),
             part: part.to_owned(),
-            present: relation.columns.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "),
+            present: relation.columns.iter().map(|column| column.name).collect::<Vec<_>>().join(", "),
         };
         let required = |column: &str, part: &str| index_of(column).ok_or_else(|| missing(column, part));
         let optional = |column: &Optional, part: &str| match index_of(&column.name) {
@@ -220,10 +220,11 @@ impl Layout {
                 Ok(TopicPart::Column { index, name: name.clone() })
             }
         });
-        let occurred_at = optional(&columns.occurred_at, "occurred_at")?.map(|index| match relation.columns[index].1 {
-            TypeOid::TIMESTAMP | TypeOid::TIMESTAMPTZ => (index, OccurredAt::Time),
-            _ => (index, OccurredAt::Text),
-        });
+        let occurred_at =
+            optional(&columns.occurred_at, "occurred_at")?.map(|index| match relation.columns[index].type_oid {
+                TypeOid::TIMESTAMP | TypeOid::TIMESTAMPTZ => (index, OccurredAt::Time),
+                _ => (index, OccurredAt::Text),
+            });
         if outbox.timestamp == Timestamp::Column && occurred_at.is_none() {
             return Err(missing(&columns.occurred_at.name, "record.timestamp = \"column\""));
         }
@@ -233,7 +234,7 @@ impl Layout {
             id: required(&columns.id, "id")?,
             aggregate_id: required(&columns.aggregate_id, "aggregate_id")?,
             payload,
-            payload_is_bytea: relation.columns[payload].1 == TypeOid::BYTEA,
+            payload_is_bytea: relation.columns[payload].type_oid == TypeOid::BYTEA,
             aggregate_type: optional(&columns.aggregate_type, "aggregate_type")?,
             event_type: optional(&columns.event_type, "event_type")?,
             headers: optional(&columns.headers, "headers")?,
@@ -296,6 +297,14 @@ pub enum Reason {
     Headers(String),
     #[error("its payload is no bytea text")]
     Bytea,
+    #[error("column {} of its row is no UTF-8", .0 + 1)]
+    Encoding(usize),
+    #[error(
+        "the message is not transactional: it would come whatever becomes of the transaction that sent it; send true as the first argument of pg_logical_emit_message"
+    )]
+    Untransactional,
+    #[error(transparent)]
+    Connector(Refusal),
 }
 
 /// Space for what is not a slice of the frame; used again for every row.

@@ -30,9 +30,14 @@ pub enum Message<'a> {
     },
     Update {
         relation: RelationId,
+        /// Its key before, where that changed, or the whole row (replica identity full).
+        old: Option<Tuple<'a>>,
+        new: Tuple<'a>,
     },
     Delete {
         relation: RelationId,
+        /// Its key, or the whole row (replica identity full).
+        old: Tuple<'a>,
     },
     Truncate {
         relations: Vec<RelationId>,
@@ -68,8 +73,17 @@ pub struct Relation<'a> {
     pub id: RelationId,
     pub schema: &'a str,
     pub name: &'a str,
-    /// Name and type of each column, in the order of the rows that follow.
-    pub columns: Vec<(&'a str, TypeOid)>,
+    /// In the order of the rows that follow.
+    pub columns: Vec<Column<'a>>,
+}
+
+/// A column as a relation message describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column<'a> {
+    pub name: &'a str,
+    pub type_oid: TypeOid,
+    /// `atttypmod`; -1 where the type has none.
+    pub typmod: i32,
 }
 
 /// `pg_type.oid`; fixed for built-in types.
@@ -114,18 +128,22 @@ impl<'a> Message<'a> {
             b'R' => Relation::parse(r).map(Message::Relation),
             b'U' => {
                 let relation = RelationId(r.u32()?);
+                let mut old = None;
                 if marker(&mut r, b"KON", "kind of row")? != b'N' {
+                    old = Some(Tuple { reader: r.clone() });
                     Tuple { reader: r.clone() }.skip(&mut r)?;
                     marker(&mut r, b"N", "kind of new row")?;
                 }
-                Tuple { reader: r.clone() }.skip(&mut r)?;
-                Ok(Message::Update { relation })
+                let new = Tuple { reader: r.clone() };
+                new.clone().skip(&mut r)?;
+                Ok(Message::Update { relation, old, new })
             }
             b'D' => {
                 let relation = RelationId(r.u32()?);
                 marker(&mut r, b"KO", "kind of old row")?;
-                Tuple { reader: r.clone() }.skip(&mut r)?;
-                Ok(Message::Delete { relation })
+                let old = Tuple { reader: r.clone() };
+                old.clone().skip(&mut r)?;
+                Ok(Message::Delete { relation, old })
             }
             b'T' => {
                 let count = r.length()?;
@@ -177,9 +195,7 @@ impl<'a> Relation<'a> {
         let mut columns = Vec::new();
         for _ in 0..count {
             let _flags = r.u8()?;
-            let column = r.text()?;
-            columns.push((column, TypeOid(r.u32()?)));
-            let _type_modifier = r.i32()?;
+            columns.push(Column { name: r.text()?, type_oid: TypeOid(r.u32()?), typmod: r.i32()? });
         }
         Ok(Relation { id, schema, name, columns })
     }

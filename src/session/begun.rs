@@ -17,6 +17,7 @@ use crate::{
     config::Config,
     pipeline::{Lsn, resume::Log},
     postgres::{
+        conninfo::ConnInfo,
         replication::{Identity, Replication, StartRequest},
         stream::Stream,
     },
@@ -26,6 +27,8 @@ use crate::{
 pub(super) struct Begun {
     pub(super) stream: Stream,
     pub(super) identity: Identity,
+    /// The host of the list that streams.
+    pub(super) server: ConnInfo,
     pub(super) log: Log,
     /// How long the server bears silence.
     pub(super) patience: Duration,
@@ -50,7 +53,12 @@ pub(super) async fn begin(
     let pid = connection.backend_pid();
     let publications = [config.publication.as_str()];
     let stream = connection
-        .start(&StartRequest { slot: &config.slot, publications: &publications, start, messages: false })
+        .start(&StartRequest {
+            slot: &config.slot,
+            publications: &publications,
+            start,
+            messages: config.debezium.is_some(),
+        })
         .await?;
     // Parked aggregates are known before the first record is sent.
     let system = &identity.system_identifier;
@@ -60,7 +68,7 @@ pub(super) async fn begin(
     let fates = Fates::open(config, &server, system, hold, from, &learnt.culprits).await?;
     let rota = rota::start(config, server.clone(), pid);
     let published = hold.map(|hold| hold.published().to_owned());
-    let mut sampler = Sampler::start(config, server, published);
+    let mut sampler = Sampler::start(config, server.clone(), published);
     let sample = sampler.next().await?;
     if sample.confirmed > start {
         return Err(Error::Forwarded { slot: config.slot.clone(), asked: start, begins: sample.confirmed });
@@ -73,5 +81,5 @@ pub(super) async fn begin(
         from = %start,
         "streaming"
     );
-    Ok(Begun { stream, identity, log, patience, fates, proof, sampler, sample, rota })
+    Ok(Begun { stream, identity, server, log, patience, fates, proof, sampler, sample, rota })
 }

@@ -142,6 +142,9 @@ impl Fates {
     pub(super) fn delivered(&mut self, kafka: &mut Kafka, pipeline: &mut Pipeline) -> Result<(), Error> {
         let Fates { letters, marks, .. } = self;
         kafka.poll(|ticket| {
+            if ticket == Ticket::NONE {
+                return;
+            }
             letters.iter_mut().for_each(|letters| letters.parking.delivered(ticket));
             if ticket.is_of_stream() {
                 settle(marks, pipeline, ticket);
@@ -225,6 +228,10 @@ impl Fates {
 /// Makes a dead letter of a record that is refused.
 fn set_aside(letters: &mut Letters, marks: &mut Marks, kafka: &mut Kafka) -> Result<(), Error> {
     let Some((record, error)) = kafka.take_refused() else { return Ok(()) };
+    if record.ticket == Ticket::NONE {
+        tracing::warn!("kafka does not take a record that is no event: {error}");
+        return Ok(());
+    }
     let culprit = Culprit::of(&error).expect("a refused event is a culprit");
     if !record.ticket.is_of_stream() {
         return Err(Error::Replay { culprit });

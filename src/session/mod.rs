@@ -5,10 +5,12 @@
 
 mod beginning;
 mod begun;
+mod catalog;
 mod ending;
 mod error;
 mod fall;
 mod fates;
+mod heartbeat;
 mod identity;
 mod job;
 mod learnt;
@@ -25,16 +27,21 @@ pub mod slot;
 mod taken;
 mod takeover;
 
-use std::time::{Duration, Instant, SystemTime};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
 
 use tokio::{select, sync::watch};
 
 use beginning::Ready;
 use begun::{Begun, begin};
+pub use catalog::Catalog;
 pub use ending::End;
 pub use error::Error;
 use fall::Fall;
 use fates::Fates;
+use heartbeat::Heartbeat;
 pub use identity::Reached;
 pub use learnt::Learnt;
 use proof::Proof;
@@ -47,11 +54,11 @@ pub use takeover::Takeover;
 use crate::{
     config::{Config, Delivery},
     pipeline::{
-        self, Change, Limits, Origin, Output, PgTime, Pipeline, Place, Position, Ticket,
+        self, Change, Description, Limits, Origin, Output, PgTime, Pipeline, Place, Position, RelationId, Ticket,
         feedback::Feedback,
         resume::{Log, Resume},
     },
-    postgres::{self, replication::Replication, stream::Stream},
+    postgres::{self, conninfo::ConnInfo, replication::Replication, stream::Stream},
     sink::kafka::{Cut, Kafka, Opened, Source},
     status::{State, Status, unix_us},
 };
@@ -92,6 +99,10 @@ struct Session<'s> {
     feedback: Feedback,
     kafka: Kafka,
     fates: Fates,
+    /// Who is asked about relations.
+    server: ConnInfo,
+    catalog: Catalog,
+    heartbeat: Option<Heartbeat>,
     /// None: there is no table for it, or no right to it.
     proof: Option<Proof>,
     /// What comes before the stream; none: that is over.
@@ -125,7 +136,7 @@ pub async fn run(
     let is_known = |task: &&Task| !task.resumes || config.delivery == Delivery::AtLeastOnce;
     let from = task.as_ref().filter(is_known).map(|task| task.from.clone());
     let reading = task.map(Reading::new);
-    let Begun { stream, identity, log, patience, fates, proof, mut sampler, sample, rota: _rota } =
+    let Begun { stream, identity, server, log, patience, fates, proof, mut sampler, sample, rota: _rota } =
         bounded(begin(config, learnt, taken, start, reading.as_ref(), connection)).await?;
     learnt.reached = Some(Reached {
         system_identifier: identity.system_identifier.clone(),
@@ -139,11 +150,14 @@ pub async fn run(
     let source = Source { system_identifier: &identity.system_identifier, timeline: identity.timeline, generation };
     let kafka = Kafka::new(config, learnt.batches, source, fates.sets_aside())?;
     let limits = Limits { records: config.in_flight_records, bytes: config.in_flight_bytes };
+    let mut pipeline = Pipeline::new(config.outboxes.clone(), config.on_update, start, limits);
+    let task = config.debezium.as_ref().map(|debezium| &debezium.task);
+    task.into_iter().for_each(|task| pipeline.run(Arc::clone(task)));
     let mut session = Session {
         config,
         status,
         stream,
-        pipeline: Pipeline::new(config.outboxes.clone(), config.on_update, start, limits),
+        pipeline,
         // What the server grants us, we grant it: it speaks at least twice in that time, and is asked to thrice.
         feedback: Feedback::new(
             start,
@@ -153,6 +167,9 @@ pub async fn run(
         ),
         kafka,
         fates,
+        server,
+        catalog: Catalog::default(),
+        heartbeat: task.and_then(Heartbeat::of),
         proof,
         reading,
         log,
@@ -211,6 +228,7 @@ impl Session<'_> {
                     }
                 }
                 marked = self.fates.ready() => self.marked(marked),
+                described = self.catalog.ready() => self.described(described?),
                 ticked = or_never(self.proof.as_mut().map(Proof::ready)), if !reads => ticked?,
                 read = or_never(self.reading.as_mut().map(|reading| reading.ready(may_step))) => {
                     if let Err(error) = read {
@@ -236,13 +254,16 @@ impl Session<'_> {
 
     /// Turns buffered frames, or rows before them, into records, as far as there is room.
     fn step(&mut self) -> Result<(), Error> {
+        self.pipeline.clock(clock());
         self.fates.replay(&mut self.kafka)?;
         loop {
             self.fates.announce(&mut self.kafka)?;
-            if !self.may_step() {
+            let gives = self.pipeline.has_more() && !self.kafka.is_holding() && !self.fates.holds();
+            if !gives && !self.may_step() {
                 break;
             }
             let output = match &mut self.reading {
+                _ if gives => self.pipeline.more(),
                 Some(reading) => {
                     if !reading.advance()? {
                         break;
@@ -271,6 +292,7 @@ impl Session<'_> {
                         false => return Err(Error::Poison { poison, slot: self.config.slot.clone() }),
                     }
                 }
+                Output::Undescribed(relation) => self.catalog.ask(&self.server, relation),
                 Output::Passed { ticket, position, table, id } => self.fates.passed(ticket, position, table, &id),
                 Output::ReplyRequested => self.feedback.reply_requested(),
                 Output::Ignored { table, change: Change::Insert } => tracing::warn!(
@@ -286,6 +308,12 @@ impl Session<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Takes what the catalog says of a relation.
+    fn described(&mut self, (id, description): (RelationId, Description)) {
+        self.pipeline.describe(id, &description);
+        self.pipeline.warnings(id).iter().for_each(|warning| tracing::warn!("{warning}"));
     }
 
     /// Begins to read tables where an earlier session was, or at the first row.
@@ -339,13 +367,21 @@ impl Session<'_> {
             Mode::Detaching { .. } => self.reading.is_none(),
             Mode::Draining { .. } => self.pipeline.in_transaction(),
         };
-        wanted && self.pipeline.has_room() && !self.kafka.is_holding() && !self.fates.holds()
+        wanted
+            && !self.catalog.is_asked()
+            && !self.pipeline.has_more()
+            && self.pipeline.has_room()
+            && !self.kafka.is_holding()
+            && !self.fates.holds()
     }
 
     /// Moves dead letters, the reading and the proof on.
     fn work(&mut self) -> Result<(), Error> {
         // Rows that are read have positions below it, and nothing of the log is proven before they are sent.
         let confirmed = self.reading.is_none().then(|| self.pipeline.confirmed());
+        if let (Some(heartbeat), Mode::Streaming) = (&mut self.heartbeat, self.mode) {
+            heartbeat.beat(&mut self.kafka, Instant::now())?;
+        }
         self.fates.work(confirmed, &mut self.pipeline)?;
         if let (Some(proof), Some(confirmed)) = (&mut self.proof, confirmed) {
             proof.work(confirmed);
@@ -416,7 +452,9 @@ impl Session<'_> {
         let feedback = self.feedback.deadline(self.pipeline.confirmed());
         let cut = if self.pipeline.in_transaction() { None } else { self.kafka.deadline() };
         let reading = self.reading.as_ref().and_then(Reading::deadline);
-        cut.into_iter().chain(reading).fold(feedback.min(until), Instant::min)
+        let streaming = matches!(self.mode, Mode::Streaming);
+        let heartbeat = self.heartbeat.as_ref().filter(|_| streaming).map(Heartbeat::deadline);
+        cut.into_iter().chain(reading).chain(heartbeat).fold(feedback.min(until), Instant::min)
     }
 }
 

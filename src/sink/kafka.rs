@@ -281,7 +281,7 @@ impl Kafka {
         self.hand_over(
             id,
             &Record {
-                ticket: NO_EVENT,
+                ticket: Ticket::NONE,
                 position,
                 xid: 0,
                 table: &TableName::default(),
@@ -593,7 +593,7 @@ impl Kafka {
         let code = match self.producer.produce(id, record) {
             // It has ended, and why comes with the next poll. Until then the record is in flight to nowhere.
             Ok(()) | Err(Code::Fatal) => {
-                if record.ticket != NO_EVENT && record.headers.get("position") != Some(&record.position.text()) {
+                if record.ticket != Ticket::NONE && record.headers.get("position") != Some(&record.position.text()) {
                     self.nameless.insert(record.ticket, (record.event.id.to_vec(), record.position));
                 }
                 return Ok(());
@@ -627,9 +627,6 @@ impl Kafka {
 
 /// More than a topic has.
 const PARTITIONS_MAX: usize = 1 << 16;
-
-/// The ticket of a record that nobody waits for but the transaction.
-const NO_EVENT: Ticket = Ticket(u64::MAX);
 
 /// What a transaction needs, and without what at least once needs in its place: a transaction that is refused a record,
 /// or times out, is given up whole.

@@ -164,7 +164,7 @@ impl Transaction {
         }
         batch.tickets.push(record.ticket);
         batch.unanswered += 1;
-        batch.replays |= !record.ticket.is_of_stream();
+        batch.replays |= record.ticket.is_replay();
         if record.ticket.is_of_stream() {
             batch.reached = Some(record.position);
             batch.event_id.clear();

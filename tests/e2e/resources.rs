@@ -144,7 +144,8 @@ fn receive(url: &str, slot: &str, rows: u32) -> Duration {
         while received < rows {
             stream.progress(true).await?;
             while let Some(frame) = stream.next_frame()? {
-                let row = matches!(Frame::parse(frame), Ok(Frame::XLogData { message }) if message.starts_with(b"I"));
+                let row =
+                    matches!(Frame::parse(frame), Ok(Frame::XLogData { message, .. }) if message.starts_with(b"I"));
                 received += u32::from(row);
             }
         }

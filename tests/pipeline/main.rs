@@ -1,5 +1,6 @@
 //! From bytes to records: what each message of pgoutput decodes to, and what each row of an outbox becomes.
 
+mod captured;
 mod changes;
 #[path = "../support/encode.rs"]
 mod encode;

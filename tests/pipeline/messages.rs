@@ -3,7 +3,7 @@
 use walpost::pipeline::{
     Lsn, PgTime,
     frame::Frame,
-    pgoutput::{Begin, Commit, Logical, Message, Relation, RelationId, TypeOid, Value},
+    pgoutput::{Begin, Column, Commit, Logical, Message, Relation, RelationId, TypeOid, Value},
     wire::WireError,
 };
 
@@ -71,7 +71,10 @@ fn relation_has_names_and_types_in_order() {
         id: OUTBOX,
         schema: "walpost",
         name: "outbox",
-        columns: vec![("id", TypeOid(2950)), ("Käse \"1\"", TypeOid(25))],
+        columns: vec![
+            Column { name: "id", type_oid: TypeOid(2950), typmod: -1 },
+            Column { name: "Käse \"1\"", type_oid: TypeOid(25), typmod: 104 },
+        ],
     };
     assert_eq!(parse(RELATION), Message::Relation(relation));
 }
@@ -97,10 +100,10 @@ fn insert_has_the_new_row() {
 #[test]
 fn updates_and_deletes_name_their_relation_whatever_old_row_they_bring() {
     for update in [UPDATE, UPDATE_OF_KEY, UPDATE_OF_ALL] {
-        assert_eq!(parse(update), Message::Update { relation: OUTBOX });
+        assert!(matches!(parse(update), Message::Update { relation: OUTBOX, .. }));
     }
     for delete in [DELETE, DELETE_OF_ALL] {
-        assert_eq!(parse(delete), Message::Delete { relation: OUTBOX });
+        assert!(matches!(parse(delete), Message::Delete { relation: OUTBOX, .. }));
     }
     assert_eq!(encode::update(0x4000, None, &[encode::text("x")]), UPDATE);
     assert_eq!(encode::update(0x4000, Some(Old::Key(&[encode::text("w")])), &[encode::text("x")]), UPDATE_OF_KEY);
@@ -171,7 +174,7 @@ fn a_message_that_breaks_off_anywhere_is_an_error_that_says_where() {
 fn a_frame_that_breaks_off_anywhere_is_an_error() {
     let data = encode::xlog_data(1, 2, b"");
     let alive = encode::keepalive(3, true);
-    assert_eq!(Frame::parse(&data), Ok(Frame::XLogData { message: b"" }));
+    assert_eq!(Frame::parse(&data), Ok(Frame::XLogData { start: Lsn(1), message: b"" }));
     assert_eq!(Frame::parse(&alive), Ok(Frame::Keepalive { wal_end: Lsn(3), reply_requested: true }));
     for frame in [data, alive] {
         for len in 0..frame.len() {

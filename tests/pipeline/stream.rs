@@ -1,7 +1,7 @@
 //! A pipeline and the walsender that feeds it, for tests that want one row or a few messages.
 
 use walpost::pipeline::{
-    Error, Limits, Lsn, OnUpdate, Output, Pipeline, Record, Ticket,
+    Error, Limits, Lsn, OnUpdate, Output, Pipeline, Record, Ticket, Undescribed,
     outbox::{Outbox, Poison},
 };
 
@@ -59,6 +59,7 @@ pub(crate) enum Outcome {
     Ignored(String),
     /// Ticket and id.
     Passed(Ticket, String),
+    Undescribed(Undescribed),
 }
 
 pub(crate) struct Stream {
@@ -73,7 +74,12 @@ impl Stream {
 
     pub(crate) fn with(outboxes: Vec<Outbox>, on_update: OnUpdate) -> Stream {
         let limits = Limits { records: 1_000, bytes: 1 << 20 };
-        Stream { pipeline: Pipeline::new(outboxes, on_update, Lsn(START), limits), lsn: START }
+        Stream::of(Pipeline::new(outboxes, on_update, Lsn(START), limits))
+    }
+
+    /// One that begins at `START`.
+    pub(crate) fn of(pipeline: Pipeline) -> Stream {
+        Stream { pipeline, lsn: START }
     }
 
     /// Steps one message.
@@ -85,6 +91,7 @@ impl Stream {
         Ok(match self.pipeline.step(frame)? {
             Output::None => Outcome::Nothing,
             Output::Record(record) => Outcome::Sent(Sent::new(&record)),
+            Output::Undescribed(relation) => Outcome::Undescribed(relation),
             Output::Passed { ticket, id, .. } => Outcome::Passed(ticket, id),
             Output::Poison { ticket, poison } => Outcome::Poison(ticket, *poison),
             Output::ReplyRequested => Outcome::ReplyRequested,
@@ -101,13 +108,25 @@ impl Stream {
 
     #[track_caller]
     pub(crate) fn begin(&mut self) {
+        let outcome = self.begun().expect("the message can be read");
+        assert!(matches!(outcome, Outcome::Nothing), "{outcome:?}");
+    }
+
+    /// The same, where it may lead to something.
+    pub(crate) fn begun(&mut self) -> Result<Outcome, Error> {
         self.lsn += 0x100;
-        self.quiet(&encode::begin(self.lsn, COMMIT_TIME, 731));
+        self.step(&encode::begin(self.lsn, COMMIT_TIME, 731))
     }
 
     #[track_caller]
     pub(crate) fn commit(&mut self) {
-        self.quiet(&encode::commit(self.lsn, self.lsn + 0x30, COMMIT_TIME));
+        let outcome = self.committed().expect("the message can be read");
+        assert!(matches!(outcome, Outcome::Nothing), "{outcome:?}");
+    }
+
+    /// The same, where it may lead to something.
+    pub(crate) fn committed(&mut self) -> Result<Outcome, Error> {
+        self.step(&encode::commit(self.lsn, self.lsn + 0x30, COMMIT_TIME))
     }
 
     /// Steps a row that becomes a record.

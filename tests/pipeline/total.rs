@@ -25,7 +25,7 @@ fn feed(frames: &[Vec<u8>]) {
                 in_flight.push(record.ticket);
             }
             Ok(Output::Poison { ticket, .. } | Output::Passed { ticket, .. }) => in_flight.push(ticket),
-            Ok(Output::None | Output::ReplyRequested | Output::Ignored { .. }) => {}
+            Ok(Output::None | Output::ReplyRequested | Output::Ignored { .. } | Output::Undescribed(_)) => {}
             Err(error) => {
                 assert!(!error.to_string().is_empty());
                 break;
@@ -174,7 +174,7 @@ fn the_sample_is_whole() {
         match pipeline.step(frame).unwrap() {
             Output::Record(record) => in_flight.push(record.ticket),
             Output::Poison { ticket, .. } | Output::Passed { ticket, .. } => in_flight.push(ticket),
-            Output::None | Output::ReplyRequested | Output::Ignored { .. } => {}
+            Output::None | Output::ReplyRequested | Output::Ignored { .. } | Output::Undescribed(_) => {}
         }
     }
     assert_eq!(in_flight.len(), 4);

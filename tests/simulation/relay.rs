@@ -213,7 +213,7 @@ impl Relay {
                 }
                 return Ok(Vec::new());
             }
-            Output::None | Output::Ignored { .. } => return Ok(Vec::new()),
+            Output::None | Output::Ignored { .. } | Output::Undescribed(_) => return Ok(Vec::new()),
             Output::Passed { .. } => unreachable!("the model's outbox keeps its rows as they are"),
             Output::Poison { poison, .. } => panic!("the model makes no poison, and yet: {poison}"),
         };

@@ -5,7 +5,8 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    time::{Duration, Instant},
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
 };
 
 use tokio::{select, sync::watch};
@@ -14,8 +15,10 @@ use super::{line::as_json, meter::Meter, pace::Pace, range::after, source::Sourc
 use crate::{
     cli::output,
     config::Config,
-    pipeline::{Limits, Lsn, Output, Pipeline, Position, Ticket, outbox::Outbox},
+    pipeline::{Limits, Lsn, Output, PgTime, Pipeline, Position, Ticket, outbox::Outbox},
+    session::Catalog,
     sink::kafka::{Cut, Kafka},
+    status::unix_us,
 };
 
 /// Where the events go.
@@ -66,6 +69,7 @@ pub(super) enum Ended {
 pub(super) struct Pump<'a> {
     config: &'a Config,
     pub(super) pipeline: Pipeline,
+    catalog: Catalog,
     pub(super) sink: Sink,
     pub(super) tally: Tally,
     pace: Option<Pace>,
@@ -85,9 +89,12 @@ impl<'a> Pump<'a> {
         meter: Meter,
     ) -> Pump<'a> {
         let limits = Limits { records: config.in_flight_records, bytes: config.in_flight_bytes };
+        let mut pipeline = Pipeline::new(outboxes, config.on_update, start, limits);
+        config.debezium.iter().for_each(|debezium| pipeline.run(Arc::clone(&debezium.task)));
         Pump {
             config,
-            pipeline: Pipeline::new(outboxes, config.on_update, start, limits),
+            pipeline,
+            catalog: Catalog::default(),
             sink,
             tally: Tally::default(),
             pace: rate.map(|rate| Pace::new(rate, Instant::now())),
@@ -125,6 +132,10 @@ impl<'a> Pump<'a> {
                     ready?;
                     self.acknowledge()?;
                 }
+                described = self.catalog.ready() => {
+                    let (id, description) = described?;
+                    self.pipeline.describe(id, &description);
+                }
                 read = source.progress(may_read) => read?,
             }
         }
@@ -144,10 +155,15 @@ impl<'a> Pump<'a> {
     fn step(&mut self, source: &mut Source) -> anyhow::Result<bool> {
         let until = source.until();
         let is_beyond = |position: Position| until.is_some_and(|until| position >= until);
+        self.pipeline.clock(PgTime::from_unix_us(unix_us(SystemTime::now())));
         while self.may_step() {
             let (acknowledged, asked) = match source.step(&mut self.pipeline)? {
                 None => return Ok(false),
                 Some(Output::None | Output::Ignored { .. }) => (None, false),
+                Some(Output::Undescribed(relation)) => {
+                    self.catalog.ask(&self.config.database, relation);
+                    (None, false)
+                }
                 // It lies before what is meant.
                 Some(Output::Passed { ticket, .. }) => (Some(ticket), false),
                 Some(Output::ReplyRequested) => (None, true),
@@ -197,7 +213,8 @@ impl<'a> Pump<'a> {
         };
         let now = Instant::now();
         let paced = self.pace.as_ref().is_none_or(|pace| pace.next(now) <= now);
-        self.stopping.is_none() && self.pipeline.has_room() && !holds && paced
+        let has_room = self.pipeline.has_more() || self.pipeline.has_room();
+        self.stopping.is_none() && !self.catalog.is_asked() && has_room && !holds && paced
     }
 
     /// Ends the Kafka transaction where it is time; PostgreSQL's are not kept whole.

@@ -31,6 +31,7 @@ impl Source {
     /// The next thing that is there; none: wait for [`Source::progress`].
     pub(super) fn step<'a>(&'a mut self, pipeline: &'a mut Pipeline) -> anyhow::Result<Option<Output<'a>>> {
         match self {
+            _ if pipeline.has_more() => Ok(Some(pipeline.more())),
             Source::Log(log) => match log.stream.next_frame()? {
                 Some(frame) => Ok(Some(pipeline.step(frame)?)),
                 None => Ok(None),
@@ -142,7 +143,8 @@ impl Log {
             bail!("slot {slot} was moved to {start} meanwhile, beyond {}: look again", range.from.commit_lsn);
         }
         let publications = [config.publication.as_str()];
-        let request = StartRequest { slot: &copy, publications: &publications, start, messages: false };
+        let request =
+            StartRequest { slot: &copy, publications: &publications, start, messages: config.debezium.is_some() };
         let stream = connection.start(&request).await?;
         let now = Instant::now();
         let feedback = Feedback::new(start, STATUS_INTERVAL, STATUS_INTERVAL, now);

@@ -45,8 +45,8 @@ pub struct Plan {
     table: TableName,
     oid: u32,
     partitioned: bool,
-    /// Of the stream: name, and `pg_type.oid`.
-    columns: Vec<(String, u32)>,
+    /// Of the stream: name, `pg_type.oid` and `atttypmod`.
+    columns: Vec<(String, u32, i32)>,
     /// The publication's, as SQL.
     row_filter: Option<String>,
     order: Vec<Key>,
@@ -61,6 +61,7 @@ pub struct Plan {
 struct Column {
     name: String,
     type_oid: u32,
+    typmod: i32,
     type_name: String,
     not_null: bool,
     generated: bool,
@@ -121,7 +122,7 @@ impl Plan {
             table: table.clone(),
             oid,
             partitioned: row.try_get(1).map_err(field)?,
-            columns: streamed.map(|column| (column.name.clone(), column.type_oid)).collect(),
+            columns: streamed.map(|column| (column.name.clone(), column.type_oid, column.typmod)).collect(),
             row_filter: published.row_filter.clone(),
             order: order.collect(),
             order_is_total,
@@ -182,7 +183,7 @@ impl Plan {
 
     /// The statement that reads the rows: the columns of the stream, then those of the order.
     pub(super) fn copy(&self, condition: Option<&str>, after: Option<&[Option<String>]>) -> String {
-        let names = self.columns.iter().map(|(name, _)| name).chain(self.order.iter().map(|key| &key.column));
+        let names = self.columns.iter().map(|(name, ..)| name).chain(self.order.iter().map(|key| &key.column));
         let list: Vec<_> = names.map(|name| own(name)).collect();
         let order: Vec<_> = self.order.iter().map(|key| own(&key.column)).collect();
         let order = if order.is_empty() { String::new() } else { format!(" order by {}", order.join(", ")) };
@@ -201,12 +202,12 @@ impl Plan {
         message.push(b'd');
         let count = u16::try_from(self.columns.len()).expect("a table has at most 1,600 columns");
         message.extend(count.to_be_bytes());
-        for (name, type_oid) in &self.columns {
+        for (name, type_oid, typmod) in &self.columns {
             message.push(0);
             message.extend(name.as_bytes());
             message.push(0);
             message.extend(type_oid.to_be_bytes());
-            message.extend((-1_i32).to_be_bytes());
+            message.extend(typmod.to_be_bytes());
         }
     }
 
@@ -277,7 +278,7 @@ async fn columns(client: &Client, oid: u32) -> Result<Vec<Column>, Error> {
     let rows = client
         .query(
             "select attname::text, atttypid, replace(format_type(atttypid, null), chr(34), ''), attnotnull, attgenerated <> '',
-                    format('%I.%I', n.nspname, t.typname)
+                    format('%I.%I', n.nspname, t.typname), atttypmod
              from pg_attribute join pg_type t on t.oid = atttypid join pg_namespace n on n.oid = typnamespace
              where attrelid = $1 and attnum > 0 and not attisdropped order by attnum",
             &[&oid],
@@ -291,6 +292,7 @@ async fn columns(client: &Client, oid: u32) -> Result<Vec<Column>, Error> {
             not_null: row.try_get(3)?,
             generated: row.try_get(4)?,
             cast: row.try_get(5)?,
+            typmod: row.try_get(6)?,
         })
     };
     rows.iter().map(column).collect()
@@ -326,7 +328,7 @@ mod tests {
             table: TableName { schema: "app".to_owned(), table: "Outbox".to_owned() },
             oid: 7,
             partitioned: false,
-            columns: vec![("id".to_owned(), 2950), ("order".to_owned(), 25)],
+            columns: vec![("id".to_owned(), 2950, -1), ("order".to_owned(), 25, -1)],
             row_filter: Some("shard = 1".to_owned()),
             order: vec![key("at", "timestamp with time zone", not_null), key("id", "uuid", true)],
             order_is_total: true,

@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use crate::{
+    debezium::Refusal,
     pipeline::{
         Event, Headers, Record, Ticket,
         outbox::{Poison, Reason, TableName},
@@ -61,8 +62,14 @@ impl DeadLetter {
             headers: poison.headers.iter().map(|headers| ("headers".to_owned(), Some(headers.clone()))).collect(),
             timestamp_ms: poison.commit_time.unix_ms(),
             class: match poison.reason {
-                Reason::IllegalTopic(_) => ReasonClass::InvalidTopic,
-                Reason::NoId | Reason::NullInTopic(_) | Reason::Headers(_) | Reason::Bytea => ReasonClass::Unroutable,
+                Reason::IllegalTopic(_) | Reason::Connector(Refusal::Topic { .. }) => ReasonClass::InvalidTopic,
+                Reason::NoId
+                | Reason::NullInTopic(_)
+                | Reason::Headers(_)
+                | Reason::Bytea
+                | Reason::Encoding(_)
+                | Reason::Untransactional
+                | Reason::Connector(_) => ReasonClass::Unroutable,
             },
             reason: poison.reason.to_string(),
             attempts: 0,
