@@ -150,6 +150,7 @@ impl Made {
 
 /// What is queued for an event.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // most of them are records
 pub(super) enum Queued {
     Record(Made),
     Poison(Ticket, Box<Poison>),
