@@ -11,6 +11,7 @@ pub mod check;
 pub mod cli;
 pub mod config;
 pub mod connect;
+pub mod control;
 pub mod debezium;
 pub mod http;
 pub mod kafka;

@@ -71,6 +71,10 @@ pub struct Now {
     pub unpublished: Option<String>,
     /// Rows that are sent before the stream; none while the stream is.
     pub reading: Option<Reading>,
+    /// When the last transaction was committed that is delivered whole.
+    pub last_commit: Option<PgTime>,
+    /// The cluster that the records go to; none before a session has met it.
+    pub kafka_cluster_id: Option<String>,
     /// What the server last said of itself, and when.
     pub server: Option<ServerSample>,
 }
@@ -94,7 +98,7 @@ pub struct Totals(BTreeMap<String, u64>);
 
 /// What walpost is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(into = "&'static str")]
 pub enum State {
     /// Connecting, or waiting to connect again.
     Connecting,
@@ -103,11 +107,55 @@ pub enum State {
     /// Making the slot, for which the server may wait long.
     Preparing,
     /// The slot cannot give what it held.
-    #[serde(rename = "slot_lost")]
     SlotLost,
     Streaming,
+    /// Asked to read no more; the slot is kept.
+    Paused,
+    /// Asked to give the slot up.
+    Stopped,
     /// Delivering what is in flight before the end.
     Stopping,
+}
+
+impl State {
+    pub const ALL: [State; 8] = [
+        State::Connecting,
+        State::Standby,
+        State::Preparing,
+        State::SlotLost,
+        State::Streaming,
+        State::Paused,
+        State::Stopped,
+        State::Stopping,
+    ];
+
+    /// As JSON and metrics have it.
+    pub fn word(self) -> &'static str {
+        match self {
+            State::Connecting => "connecting",
+            State::Standby => "standby",
+            State::Preparing => "preparing",
+            State::SlotLost => "slot_lost",
+            State::Streaming => "streaming",
+            State::Paused => "paused",
+            State::Stopped => "stopped",
+            State::Stopping => "stopping",
+        }
+    }
+
+    /// Whether there is a stream.
+    fn is_attached(self) -> bool {
+        match self {
+            State::Connecting | State::Standby | State::Preparing | State::SlotLost | State::Stopped => false,
+            State::Streaming | State::Paused | State::Stopping => true,
+        }
+    }
+}
+
+impl From<State> for &'static str {
+    fn from(state: State) -> &'static str {
+        state.word()
+    }
 }
 
 /// The server's side of the slot.
@@ -153,6 +201,8 @@ impl Status {
             slot_recoveries: 0,
             unpublished: None,
             reading: None,
+            last_commit: None,
+            kafka_cluster_id: None,
             server: None,
         };
         Status { now: Mutex::new(now), commit_to_delivery: Histogram::new(seconds) }
@@ -169,7 +219,7 @@ impl Status {
         if now.state != state {
             now.since = SystemTime::now();
         }
-        if matches!(state, State::Connecting | State::Standby | State::Preparing | State::SlotLost) {
+        if !state.is_attached() {
             now.reading = None;
             now.in_flight_records = 0;
             now.in_flight_bytes = 0;
@@ -212,18 +262,17 @@ impl Now {
 
     /// Whether there is a stream, so that positions are this process's to tell.
     pub fn is_attached(&self) -> bool {
-        match self.state {
-            State::Connecting | State::Standby | State::Preparing | State::SlotLost => false,
-            State::Streaming | State::Stopping => true,
-        }
+        self.state.is_attached()
     }
 
     /// Seconds since the commit of the oldest transaction that is not confirmed, 0 when all is. None when it cannot be
-    /// known: while not streaming, and when nothing has come from a server that does not answer.
+    /// known: while not streaming, while paused with nothing received, and when nothing has come from a server that does
+    /// not answer.
     pub fn lag_seconds(&self, at: SystemTime) -> Option<f64> {
         match self.oldest_unconfirmed {
             _ if !self.is_attached() => None,
             Some(commit) => Some(seconds_since(commit, at)),
+            None if self.state == State::Paused => None,
             None => self.fresh_server(at).map(|_| 0.0),
         }
     }

@@ -3,6 +3,7 @@
 use std::{
     collections::hash_map::RandomState,
     hash::{BuildHasher, Hasher},
+    ops::ControlFlow,
     time::{Duration, Instant},
 };
 
@@ -11,6 +12,7 @@ use tokio::sync::watch;
 use crate::{
     chain::Chain,
     config::Config,
+    control::{Orders, Target},
     postgres::{ErrorKind, mark::Unmarkable, refusal::Refusal, rows::Unreadable, slot::SlotError},
     session::{
         self, End, Error, Learnt,
@@ -26,12 +28,13 @@ const STANDBY_INTERVAL: Duration = Duration::from_millis(500);
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
 
-/// Streams until asked to stop, or until trouble that another session would meet again. `accept_gap`: the first slot that is
-/// lost is done without.
+/// Streams as ordered until asked to stop, or until trouble that another session would meet again. `accept_gap`: the first
+/// slot that is lost is done without.
 pub async fn run(
     config: &Config,
     accept_gap: bool,
     status: &Status,
+    mut orders: watch::Receiver<Orders>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<End, Error> {
     let mut backoff = Backoff::new();
@@ -40,9 +43,19 @@ pub async fn run(
     // Since when a right is missing in Kafka: nothing was confirmed after that.
     let mut unauthorized = None;
     loop {
+        let began = *orders.borrow();
+        if began.target == Target::Stopped {
+            // What becomes of the slot meanwhile is others' business.
+            learnt.reached = None;
+            if rest(&mut orders, &mut stop, status).await.is_break() {
+                return Ok(End::Drained);
+            }
+            continue;
+        }
         let before = status.now().confirmed;
-        let session = session::run(config, &mut learnt, status, stop.clone());
-        let session = select_stop(session, &mut stop, status).await;
+        let (leave, left) = watch::channel(false);
+        let session = session::run(config, &mut learnt, status, orders.clone(), left);
+        let session = ended(session, &leave, &began, &mut orders, &mut stop, status).await;
         let confirmed = status.now().confirmed;
         if let (Some(reached), Some(confirmed)) = (&mut learnt.reached, confirmed) {
             reached.confirmed = confirmed;
@@ -70,7 +83,19 @@ pub async fn run(
             Ok(_) | Err(_) => {}
         }
         let pause = match session {
-            Ok(end @ (End::Drained | End::GraceOver { .. })) => return Ok(end),
+            Ok(end @ (End::Drained | End::GraceOver { .. })) if *stop.borrow() => return Ok(end),
+            // Ordered to, which the next turn looks into.
+            Ok(End::Drained) => {
+                status.enter(State::Connecting, None);
+                continue;
+            }
+            Ok(End::GraceOver { undelivered }) => {
+                tracing::warn!(
+                    "shutdown_grace ran out with {undelivered} records undelivered; the next session sends them"
+                );
+                status.enter(State::Connecting, None);
+                continue;
+            }
             Ok(End::ServerStopped) => {
                 status.enter(State::Connecting, Some("the database was shut down".to_owned()));
                 backoff.next()
@@ -95,6 +120,7 @@ pub async fn run(
         };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
+            Ok(_) = orders.wait_for(|orders| orders.end_session_of(&began)) => {}
             _ = stop.wait_for(|stop| *stop) => return Ok(End::Drained),
         }
     }
@@ -125,9 +151,30 @@ pub async fn prepare(
     Ok(None)
 }
 
-/// A session that has not begun to stream has nothing to drain: the signal simply ends it.
-async fn select_stop(
+/// Waits while the stream is to be stopped. Break: the process is to end.
+async fn rest(
+    orders: &mut watch::Receiver<Orders>,
+    stop: &mut watch::Receiver<bool>,
+    status: &Status,
+) -> ControlFlow<()> {
+    tracing::info!("stopped on request: the slot is free");
+    status.enter(State::Stopped, Some("stopped on request; the slot is free".to_owned()));
+    tokio::select! {
+        biased;
+        _ = stop.wait_for(|stop| *stop) => return ControlFlow::Break(()),
+        Ok(_) = orders.wait_for(|orders| orders.target != Target::Stopped) => {}
+    }
+    status.enter(State::Connecting, None);
+    ControlFlow::Continue(())
+}
+
+/// The session's end, by itself or because the process or the stream is to stop, or another session is asked for. One that
+/// has not begun to stream has nothing to drain: it simply ends.
+async fn ended(
     session: impl Future<Output = Result<End, Error>>,
+    leave: &watch::Sender<bool>,
+    began: &Orders,
+    orders: &mut watch::Receiver<Orders>,
     stop: &mut watch::Receiver<bool>,
     status: &Status,
 ) -> Result<End, Error> {
@@ -136,13 +183,15 @@ async fn select_stop(
         biased;
         end = &mut session => return end,
         _ = stop.wait_for(|stop| *stop) => {}
+        Ok(_) = orders.wait_for(|orders| orders.end_session_of(began)) => {}
     }
+    leave.send_replace(true);
     // Not in the match: the session needs the status while it drains.
     let state = status.now().state;
     match state {
-        State::Connecting | State::Standby | State::SlotLost => Ok(End::Drained),
+        State::Connecting | State::Standby | State::SlotLost | State::Stopped => Ok(End::Drained),
         // It makes its slot, or ends the making of it.
-        State::Preparing | State::Streaming | State::Stopping => session.await,
+        State::Preparing | State::Streaming | State::Paused | State::Stopping => session.await,
     }
 }
 

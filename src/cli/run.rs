@@ -14,6 +14,7 @@ use crate::{
         Config, Debezium, Flags, Needs,
         connector::{Remark, SnapshotMode},
     },
+    control::Control,
     http::{self, Facts},
     prune::{self, Order},
     session::End,
@@ -45,6 +46,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     let mut config = Config::load(&args.flags, Needs::BOTH)?;
     config.rewind_to = args.from_lsn.map(|place| place.from().commit_lsn);
     let status = Arc::new(Status::new());
+    let control = Control::new();
     if let Some(address) = config.http_listen {
         let answers = http::serve(http::listen(address).await?, Arc::clone(&status), Facts::of(&config));
         tokio::spawn(async move {
@@ -62,12 +64,12 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
         config = prepared;
     }
     if config.debezium.as_ref().is_some_and(|debezium| debezium.connector().snapshot == SnapshotMode::InitialOnly) {
-        return snapshot::send(&config, &status, &stop).await;
+        return snapshot::send(&config, &status, &control, &stop).await;
     }
     if let Some(every) = config.prune_every {
         tokio::spawn(prune_every(every, config.clone(), Arc::clone(&status)));
     }
-    match supervisor::run(&config, args.accept_gap, &status, stop.subscribe()).await? {
+    match supervisor::run(&config, args.accept_gap, &status, control.orders(), stop.subscribe()).await? {
         End::Drained | End::ServerStopped => Ok(Exit::Done),
         End::GraceOver { undelivered } => {
             anyhow::bail!(

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use super::{Exit, output, reading, run::stop_signal, with_tables};
 use crate::{
     config::{Config, Flags, Needs, Snapshot},
+    control::Control,
     postgres::{
         progress::{Access, Progress, TABLE, ask_for_older_rows},
         quote,
@@ -41,18 +42,24 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     let config = with_tables(Config::load(&args.flags, Needs::BOTH)?).await?;
     let config = Config { snapshot: Snapshot::Initial, ..config };
     let status = Arc::new(Status::new());
+    let control = Control::new();
     reading::watch(Arc::clone(&status));
     let stop = stop_signal("walpost snapshot, or run, goes on")?;
-    send(&config, &status, &stop).await
+    send(&config, &status, &control, &stop).await
 }
 
 /// Sends the rows, unless they are sent already.
-pub(super) async fn send(config: &Config, status: &Status, stop: &watch::Sender<bool>) -> anyhow::Result<Exit> {
+pub(super) async fn send(
+    config: &Config,
+    status: &Status,
+    control: &Control,
+    stop: &watch::Sender<bool>,
+) -> anyhow::Result<Exit> {
     if !prepare(config).await? {
         output::print(format_args!("the rows that are older than slot {} are sent already\n", config.slot))?;
         return Ok(Exit::Done);
     }
-    let mut streaming = std::pin::pin!(supervisor::run(config, false, status, stop.subscribe()));
+    let mut streaming = std::pin::pin!(supervisor::run(config, false, status, control.orders(), stop.subscribe()));
     let over = tokio::select! {
         biased;
         ended = &mut streaming => {
@@ -124,6 +131,8 @@ async fn over(status: &Status) -> bool {
             | State::SlotLost
             | State::Preparing
             | State::Streaming
+            | State::Paused
+            | State::Stopped
             | State::Stopping => {}
         }
     }

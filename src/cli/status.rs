@@ -148,7 +148,7 @@ struct Running {
 
 impl Running {
     fn is_attached(&self) -> bool {
-        matches!(self.state.as_deref(), Some("streaming" | "stopping"))
+        matches!(self.state.as_deref(), Some("streaming" | "paused" | "stopping"))
     }
 }
 

@@ -33,7 +33,7 @@ impl Verdict {
 pub(super) fn alive(now: &Now, facts: &Facts, at: SystemTime) -> Verdict {
     let still = now.still_for(at);
     match now.state {
-        State::Streaming if still > facts.turn_max => {
+        State::Streaming | State::Paused if still > facts.turn_max => {
             let reason = format!("the session's loop has not come round for {} s", still.as_secs());
             Verdict { ok: false, state: now.state, reasons: vec![reason] }
         }
@@ -42,6 +42,8 @@ pub(super) fn alive(now: &Now, facts: &Facts, at: SystemTime) -> Verdict {
         | State::SlotLost
         | State::Preparing
         | State::Streaming
+        | State::Paused
+        | State::Stopped
         | State::Stopping => Verdict { ok: true, state: now.state, reasons: Vec::new() },
     }
 }
@@ -50,7 +52,9 @@ pub(super) fn alive(now: &Now, facts: &Facts, at: SystemTime) -> Verdict {
 pub(super) fn ready(now: &Now, at: SystemTime) -> Verdict {
     let mut reasons = Vec::from_iter(now.reason.clone());
     let ok = match now.state {
-        State::Connecting | State::SlotLost | State::Preparing | State::Stopping => false,
+        State::Connecting | State::SlotLost | State::Preparing | State::Paused | State::Stopped | State::Stopping => {
+            false
+        }
         State::Standby => true,
         State::Streaming => {
             let trouble = [blocked(now, at), unanswered(now, at), now.unpublished.clone()];
@@ -135,7 +139,9 @@ mod tests {
             ready(&now, at(500)),
             Verdict { ok: true, state: State::Standby, reasons: vec!["slot in use".into()] }
         );
-        for state in [State::Connecting, State::SlotLost, State::Preparing, State::Stopping] {
+        for state in
+            [State::Connecting, State::SlotLost, State::Preparing, State::Paused, State::Stopped, State::Stopping]
+        {
             now.state = state;
             assert!(!ready(&now, at(100)).ok, "{state:?}");
         }

@@ -90,15 +90,8 @@ impl Page<'_> {
         )?;
         let mut state =
             self.0.encode_descriptor("walpost_state", "1 for the state of this process", None, MetricType::Gauge)?;
-        for (label, of) in [
-            ("connecting", State::Connecting),
-            ("standby", State::Standby),
-            ("preparing", State::Preparing),
-            ("slot_lost", State::SlotLost),
-            ("streaming", State::Streaming),
-            ("stopping", State::Stopping),
-        ] {
-            state.encode_family(&[("state", label)])?.encode_gauge(&u64::from(now.state == of))?;
+        for of in State::ALL {
+            state.encode_family(&[("state", of.word())])?.encode_gauge(&u64::from(now.state == of))?;
         }
         Ok(())
     }

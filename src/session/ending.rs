@@ -44,19 +44,23 @@ impl Session<'_> {
         self.stop_reading();
         tracing::warn!("the database shuts down; letting go of it within {:?}", self.config.shutdown_grace);
         self.status.enter(State::Stopping, None);
-        self.mode = Mode::Detaching { until: Instant::now() + self.config.shutdown_grace };
+        let paused = matches!(self.mode, Mode::Paused);
+        self.mode = Mode::Detaching { until: Instant::now() + self.config.shutdown_grace, paused };
     }
 
     pub(super) fn end(&self) -> Option<End> {
         let now = Instant::now();
         let undelivered = self.pipeline.ledger().outstanding();
         match self.mode {
-            Mode::Streaming => None,
+            Mode::Streaming | Mode::Paused => None,
             Mode::Draining { .. } if undelivered == 0 && !self.pipeline.in_transaction() && !self.fates.replays() => {
                 Some(End::Drained)
             }
             Mode::Draining { until } => (now >= until).then_some(End::GraceOver { undelivered }),
-            Mode::Detaching { until } => (now >= until).then_some(End::ServerStopped),
+            Mode::Detaching { paused: true, .. } if undelivered == 0 && !self.pipeline.in_transaction() => {
+                Some(End::ServerStopped)
+            }
+            Mode::Detaching { until, .. } => (now >= until).then_some(End::ServerStopped),
         }
     }
 
@@ -99,8 +103,8 @@ impl Session<'_> {
         };
         // A grace that has begun is not given twice.
         let until = match self.mode {
-            Mode::Streaming => Instant::now() + self.config.shutdown_grace,
-            Mode::Draining { until } | Mode::Detaching { until } => until,
+            Mode::Streaming | Mode::Paused => Instant::now() + self.config.shutdown_grace,
+            Mode::Draining { until } | Mode::Detaching { until, .. } => until,
         };
         let mut attached = true;
         while self.pipeline.ledger().outstanding() > left && Instant::now() < until {

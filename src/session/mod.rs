@@ -53,6 +53,7 @@ pub use takeover::Takeover;
 
 use crate::{
     config::{Config, Delivery},
+    control::{Orders, Target},
     pipeline::{
         self, Change, Description, Limits, Origin, Output, PgTime, Pipeline, Place, Position, RelationId, Ticket,
         feedback::Feedback,
@@ -67,6 +68,8 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 enum Mode {
     Streaming,
+    /// Asked to pause: finish the open transaction, then read no more.
+    Paused,
     /// Finish the open transaction, deliver what is in flight, go.
     Draining {
         until: Instant,
@@ -74,6 +77,8 @@ enum Mode {
     /// The database shuts down: deliver what comes, be gone in time (G8).
     Detaching {
         until: Instant,
+        /// Nothing more was to be read.
+        paused: bool,
     },
 }
 
@@ -116,11 +121,13 @@ struct Session<'s> {
     fall: Fall,
 }
 
-/// Connects, streams, and returns when asked to stop or when the database shuts down.
+/// Connects, streams, and returns when asked to stop or when the database shuts down. Of the orders it follows those to
+/// pause and to go on.
 pub async fn run(
     config: &Config,
     learnt: &mut Learnt,
     status: &Status,
+    mut orders: watch::Receiver<Orders>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<End, Error> {
     let mut connection = Replication::connect(&config.database).await?;
@@ -185,7 +192,8 @@ pub async fn run(
     if let Some(from) = from {
         session.begin_reading(from);
     }
-    session.stream(&mut sampler, &mut stop).await
+    session.heed(&mut orders);
+    session.stream(&mut sampler, &mut orders, &mut stop).await
 }
 
 /// A server that says nothing for too long is none.
@@ -194,7 +202,12 @@ async fn bounded<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, E
 }
 
 impl Session<'_> {
-    async fn stream(mut self, sampler: &mut Sampler, stop: &mut watch::Receiver<bool>) -> Result<End, Error> {
+    async fn stream(
+        mut self,
+        sampler: &mut Sampler,
+        orders: &mut watch::Receiver<Orders>,
+        stop: &mut watch::Receiver<bool>,
+    ) -> Result<End, Error> {
         loop {
             match self.step().and_then(|()| self.cut()) {
                 Ok(()) => {}
@@ -215,12 +228,13 @@ impl Session<'_> {
             let may_read = may_step && !reads;
             self.listen(may_read)?;
             let wake = self.deadline();
-            let streaming = matches!(self.mode, Mode::Streaming);
+            let streaming = matches!(self.mode, Mode::Streaming | Mode::Paused);
             // The signal first, that a flood cannot hide it; then the clock (G6); then acknowledgements, which make
             // room; reading comes last. Every future here may be dropped: partial state lives in the session.
             select! {
                 biased;
                 _ = stop.wait_for(|stop| *stop), if streaming => self.drain(),
+                Ok(()) = orders.changed() => self.heed(orders),
                 () = tokio::time::sleep_until(wake.into()) => {}
                 ready = self.kafka.ready() => {
                     if let Err(error) = ready.map_err(Error::from).and_then(|()| self.acknowledge()) {
@@ -255,7 +269,9 @@ impl Session<'_> {
     /// Turns buffered frames, or rows before them, into records, as far as there is room.
     fn step(&mut self) -> Result<(), Error> {
         self.pipeline.clock(clock());
-        self.fates.replay(&mut self.kafka)?;
+        if !matches!(self.mode, Mode::Paused) {
+            self.fates.replay(&mut self.kafka)?;
+        }
         loop {
             self.fates.announce(&mut self.kafka)?;
             let gives = self.pipeline.has_more() && !self.kafka.is_holding() && !self.fates.holds();
@@ -349,9 +365,9 @@ impl Session<'_> {
         let inside = self.pipeline.in_transaction() && !self.kafka.is_holding();
         let cut = match self.mode {
             _ if self.fates.holds() || !self.pipeline.has_room() => Cut::Now,
-            Mode::Streaming | Mode::Draining { .. } if inside => Cut::Inside,
+            Mode::Streaming | Mode::Paused | Mode::Draining { .. } if inside => Cut::Inside,
             Mode::Streaming => Cut::Between,
-            Mode::Draining { .. } | Mode::Detaching { .. } => Cut::Now,
+            Mode::Paused | Mode::Draining { .. } | Mode::Detaching { .. } => Cut::Now,
         };
         self.cut_at(cut)
     }
@@ -361,11 +377,35 @@ impl Session<'_> {
         self.fates.cut(&mut self.kafka, cut, place)
     }
 
+    /// Pauses, or goes on. Whoever drains or detaches is beyond that.
+    fn heed(&mut self, orders: &mut watch::Receiver<Orders>) {
+        let target = orders.borrow_and_update().target;
+        match (self.mode, target) {
+            (Mode::Streaming, Target::Paused) => {
+                tracing::info!("paused on request: the slot is kept, and nothing more is read from it");
+                self.mode = Mode::Paused;
+                self.status.enter(State::Paused, None);
+            }
+            (Mode::Paused, Target::Running) => {
+                tracing::info!("streaming again");
+                self.mode = Mode::Streaming;
+                self.heard = Instant::now();
+                self.status.enter(State::Streaming, None);
+            }
+            // The supervisor ends the session of a stream that is to stop.
+            (Mode::Streaming, Target::Running | Target::Stopped) | (Mode::Paused, Target::Paused | Target::Stopped) => {
+            }
+            (Mode::Draining { .. } | Mode::Detaching { .. }, _) => {}
+        }
+    }
+
     fn may_step(&self) -> bool {
         let wanted = match self.mode {
             Mode::Streaming => true,
-            Mode::Detaching { .. } => self.reading.is_none(),
-            Mode::Draining { .. } => self.pipeline.in_transaction(),
+            Mode::Detaching { paused: false, .. } => self.reading.is_none(),
+            Mode::Paused | Mode::Draining { .. } | Mode::Detaching { paused: true, .. } => {
+                self.pipeline.in_transaction()
+            }
         };
         wanted
             && !self.catalog.is_asked()
@@ -439,15 +479,15 @@ impl Session<'_> {
         }
         let silent = now - self.heard;
         match self.mode {
-            Mode::Streaming if silent >= self.silence_max => Err(Error::Silence { silent }),
-            Mode::Streaming | Mode::Draining { .. } | Mode::Detaching { .. } => Ok(()),
+            Mode::Streaming | Mode::Paused if silent >= self.silence_max => Err(Error::Silence { silent }),
+            Mode::Streaming | Mode::Paused | Mode::Draining { .. } | Mode::Detaching { .. } => Ok(()),
         }
     }
 
     fn deadline(&self) -> Instant {
         let until = match self.mode {
-            Mode::Streaming => self.heard + self.silence_max,
-            Mode::Draining { until } | Mode::Detaching { until } => until,
+            Mode::Streaming | Mode::Paused => self.heard + self.silence_max,
+            Mode::Draining { until } | Mode::Detaching { until, .. } => until,
         };
         let feedback = self.feedback.deadline(self.pipeline.confirmed());
         let cut = if self.pipeline.in_transaction() { None } else { self.kafka.deadline() };

@@ -20,6 +20,7 @@ impl Session<'_> {
             // Nobody knows when rows that are read were committed.
             if self.reading.is_none() {
                 self.status.commit_to_delivery.observe(seconds_since(commit, at));
+                self.status.now().last_commit = Some(commit);
             }
         }
     }
@@ -68,6 +69,8 @@ impl Session<'_> {
         }
         now.reason = match self.mode {
             Mode::Streaming => fates.trouble().or(kafka.last_error()).map(str::to_owned),
+            Mode::Paused if pipeline.in_transaction() => Some("pausing: the open transaction comes first".to_owned()),
+            Mode::Paused => Some("paused on request".to_owned()),
             Mode::Draining { .. } => Some("asked to stop".to_owned()),
             Mode::Detaching { .. } => Some("the database shuts down".to_owned()),
         };
@@ -90,6 +93,10 @@ impl Session<'_> {
         let lost_in = self.fall.step(sample.safe_bytes, Instant::now());
         self.fall.warn(&self.config.slot, sample.wal_status.as_deref(), lost_in);
         self.status.now().unpublished = unpublished;
+        if self.status.now().kafka_cluster_id.is_none() {
+            let cluster = self.kafka.cluster_id();
+            self.status.now().kafka_cluster_id = cluster;
+        }
         if let Some(unproven) = sample.unproven {
             self.status.now().unproven = Some((unproven, SystemTime::now()));
         }

@@ -517,6 +517,11 @@ impl Kafka {
         &self.topics
     }
 
+    /// What the brokers call their cluster; none before one of them was met.
+    pub fn cluster_id(&self) -> Option<String> {
+        self.producer.cluster_id()
+    }
+
     /// Why records wait, or what Kafka last complained of, if nothing was delivered since.
     pub fn last_error(&self) -> Option<&str> {
         self.diagnosis.finding().or(self.last_error.as_deref())

@@ -177,6 +177,18 @@ impl Producer {
         Ok(Producer { client, queue, topics: Vec::new(), woken })
     }
 
+    /// What the brokers call their cluster; none before one of them was met.
+    pub(super) fn cluster_id(&self) -> Option<String> {
+        // SAFETY: the client is alive, and without patience nothing waits. The text is ours: it is copied, then freed by
+        // the library that made it.
+        unsafe {
+            let text = NonNull::new(rd_kafka_clusterid(self.client.as_ptr(), 0))?;
+            let id = CStr::from_ptr(text.as_ptr()).to_string_lossy().into_owned();
+            rd_kafka_mem_free(self.client.as_ptr(), text.as_ptr().cast::<c_void>());
+            Some(id)
+        }
+    }
+
     /// A handle for a topic; the caller keeps one a topic.
     pub(super) fn topic(&mut self, name: &str) -> TopicId {
         let name = CString::new(name).expect("a legal topic has no zero byte");
