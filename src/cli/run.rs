@@ -15,7 +15,7 @@ use crate::{
         connector::{Remark, SnapshotMode},
     },
     control::Control,
-    http::{self, Facts},
+    http::{self, Answers},
     prune::{self, Order},
     session::End,
     status::{State, Status},
@@ -48,9 +48,10 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     let status = Arc::new(Status::new());
     let control = Control::new();
     if let Some(address) = config.http_listen {
-        let answers = http::serve(http::listen(address).await?, Arc::clone(&status), Facts::of(&config));
+        let answers = Answers::new(&config, address, Arc::clone(&status), control.clone());
+        let served = http::serve(http::listen(address).await?, answers);
         tokio::spawn(async move {
-            if let Err(error) = answers.await {
+            if let Err(error) = served.await {
                 tracing::error!(%error, "metrics and health have stopped");
             }
         });

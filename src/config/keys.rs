@@ -132,6 +132,7 @@ pub const KEYS: &[Key] = &[
     key("bookmarks.every", Kind::Duration, None, "How often a running walpost makes a bookmark, else never"),
     key("bookmarks.keep", Kind::Count, Some("6"), "How many of those bookmarks it keeps"),
     key("http.listen", Kind::Text, Some("127.0.0.1:9464"), "Address of metrics and health, or off"),
+    key("http.token_file", Kind::SecretFile, None, "File with the token that calls need that change the stream"),
     key("debezium", Kind::Properties, None, "Key of a Debezium connector, with format = debezium"),
     key("outbox", Kind::Outboxes, None, "Several outboxes, each with its own table"),
 ];

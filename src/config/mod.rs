@@ -28,7 +28,9 @@ mod tests;
 mod typed;
 mod value;
 
-use std::{net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+
+use secrecy::SecretString;
 
 use crate::{
     pipeline::{Lsn, OnUpdate, outbox::Outbox},
@@ -59,6 +61,8 @@ pub struct Config {
     pub outboxes: Vec<Outbox>,
     /// The connector that is run (`format = "debezium"`).
     pub debezium: Option<Debezium>,
+    /// Its keys as given, without secrets: all of its file, or those that walpost has no setting for.
+    pub connector_keys: BTreeMap<String, String>,
     /// Whether rows that are older than the slot are sent, where walpost makes the slot.
     pub snapshot: Snapshot,
     /// What becomes of an event that can never be delivered; none: parked where the table of dead letters is there, else
@@ -109,6 +113,8 @@ pub struct Config {
     pub bookmarks: Option<Rota>,
     /// Where the HTTP surface listens; none switches it off.
     pub http_listen: Option<SocketAddr>,
+    /// What calls have to show that change the stream (`http.token_file`); none: see [`Access`](crate::http::Access).
+    pub http_token: Option<SecretString>,
 }
 
 /// What a command cannot do without.

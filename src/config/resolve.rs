@@ -1,6 +1,10 @@
 //! From what was typed to what it means.
 
-use std::{collections::BTreeSet, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    time::Duration,
+};
 
 use secrecy::{ExposeSecret, SecretString};
 use toml::Value;
@@ -13,7 +17,7 @@ use crate::{
 use super::{
     Config, ConfigError, Delivery, Environment, ExactlyOnce, Needs, OnSlotLoss, Rota, Settings, Snapshot, Topics,
     bounds::{self, Contradiction},
-    connector::SnapshotMode,
+    connector::{SnapshotMode, shown},
     debezium,
     kafka::{self, KafkaProperties, Verdict},
     keys::Key,
@@ -37,7 +41,17 @@ impl Settings {
             Some(_) | None => typed.snapshot,
         };
         let transaction_timeout_ms = kafka.number("transaction.timeout.ms").unwrap_or(TRANSACTION_TIMEOUT_MS);
+        let http_token = match &typed.http.token_file {
+            Some(file) => Some(self.secret("http.token_file", file)?),
+            None => None,
+        };
+        let connector_keys = match &debezium {
+            Some(_) if self.connector.is_empty() => shown::section(&typed.debezium),
+            Some(_) => self.connector.clone(),
+            None => BTreeMap::new(),
+        };
         let config = Config {
+            connector_keys,
             database,
             brokers: self.brokers(&typed, needs)?,
             slot,
@@ -86,6 +100,7 @@ impl Settings {
             },
             rewind_to: None,
             bookmarks: typed.bookmarks.every.map(|every| Rota { every, keep: typed.bookmarks.keep }),
+            http_token,
             http_listen: typed.http.listen,
         };
         bounds::compare(config).map_err(|Contradiction { path, problem }| self.refuse(path, problem))

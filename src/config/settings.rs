@@ -20,6 +20,8 @@ pub struct Settings {
     pub(super) entries: BTreeMap<String, Entry>,
     /// Of a connector's file.
     pub(super) remarks: Vec<Remark>,
+    /// Its keys, without secrets; none without such a file.
+    pub(super) connector: BTreeMap<String, String>,
 }
 
 /// A value, and who gave it.
@@ -59,7 +61,7 @@ impl Settings {
             let entry = Entry { value: key.kind.typed(key.default?), origin: Origin::Default };
             Some((key.path.to_owned(), entry))
         });
-        Settings { entries: defaults.collect(), remarks: Vec::new() }
+        Settings { entries: defaults.collect(), remarks: Vec::new(), connector: BTreeMap::new() }
     }
 
     fn lay_file(&mut self, path: &Path, bytes: Vec<u8>) -> Result<(), ConfigError> {
@@ -74,6 +76,7 @@ impl Settings {
             self.set(path, value, Origin::Connector(format!("{}: {keys}", file.display())))?;
         }
         self.remarks = import.remarks().to_vec();
+        self.connector = import.shown();
         Ok(())
     }
 

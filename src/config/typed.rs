@@ -134,6 +134,8 @@ pub(super) struct Bookmarks {
 pub(super) struct Http {
     #[serde(deserialize_with = "value::listen")]
     pub(super) listen: Option<SocketAddr>,
+    #[serde(default, deserialize_with = "value::optional_text")]
+    pub(super) token_file: Option<String>,
 }
 
 #[derive(Deserialize)]

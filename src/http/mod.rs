@@ -1,13 +1,17 @@
 //! What walpost says of itself over HTTP: `/metrics` for Prometheus, `/healthz` and `/readyz` for whoever restarts and
-//! alerts, `/status` for people and scripts.
+//! alerts, `/status` for scripts, a page for people, and what tools of Kafka Connect ask a worker ([`connect`]).
 //!
-//! Everything here only reads [`Status`], at the moment of the request. It shares the one thread of the stream, so it
-//! does no work between requests, reads no request body, and has a bound on connections and on what it answers. Nothing
-//! that is secret is in reach of it: [`Facts`] are names, not addresses.
+//! Everything here only reads [`Status`], at the moment of the request; what changes the stream gives an order to
+//! [`Control`], where [`Access`] allows it. It shares the one thread of the stream, so it
+//! does no work between requests, reads no request body, and has a bound on connections and on what it answers. But for the
+//! token, nothing that is secret is in reach of it.
 
+mod access;
+mod connect;
 mod health;
 mod limit;
 mod metrics;
+mod page;
 mod report;
 
 use std::{
@@ -27,7 +31,9 @@ use axum::{
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::{config::Config, status::Status};
+use crate::{config::Config, control::Control, status::Status};
+pub use access::Access;
+pub use connect::Connector;
 use limit::{Limited, SILENCE_MAX};
 
 /// What does not change while the process runs.
@@ -68,44 +74,71 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
 }
 
 /// Answers until it is dropped.
-pub async fn serve(listener: TcpListener, status: Arc<Status>, facts: Facts) -> io::Result<()> {
-    axum::serve(Limited::new(listener, SILENCE_MAX), router(status, facts, SystemTime::now)).await
+pub async fn serve(listener: TcpListener, answers: Answers) -> io::Result<()> {
+    axum::serve(Limited::new(listener, SILENCE_MAX), router(answers)).await
 }
 
 /// What a request is answered from.
 #[derive(Debug)]
-struct Shown {
+pub struct Answers {
     status: Arc<Status>,
+    control: Control,
     facts: Facts,
+    connector: Connector,
+    access: Access,
     clock: fn() -> SystemTime,
 }
 
-fn router(status: Arc<Status>, facts: Facts, clock: fn() -> SystemTime) -> Router {
+impl Answers {
+    /// Of the process whose HTTP surface listens at an address.
+    pub fn new(config: &Config, listen: SocketAddr, status: Arc<Status>, control: Control) -> Answers {
+        Answers {
+            status,
+            control,
+            facts: Facts::of(config),
+            connector: Connector::of(config, listen),
+            access: Access::of(listen, config.http_token.clone()),
+            clock: SystemTime::now,
+        }
+    }
+}
+
+fn router(answers: Answers) -> Router {
     // Another method on one of these paths is answered 405 with what is allowed.
     Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/status", get(status_page))
+        .merge(connect::router())
         .fallback(unknown)
-        .with_state(Arc::new(Shown { status, facts, clock }))
+        .with_state(Arc::new(answers))
 }
 
-async fn metrics(State(shown): State<Arc<Shown>>, headers: HeaderMap) -> Response {
+/// A person's browser gets a page, all others what a worker of Kafka Connect says.
+async fn root(State(answers): State<Arc<Answers>>, headers: HeaderMap) -> Response {
+    let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    match accepts.split(',').any(|range| range.trim_start().starts_with("text/html")) {
+        true => page::html(&answers).into_response(),
+        false => connect::server(&answers),
+    }
+}
+
+async fn metrics(State(answers): State<Arc<Answers>>, headers: HeaderMap) -> Response {
     let wanted = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let form = metrics::Form::accepted(wanted);
-    match metrics::text(&shown.status, (shown.clock)(), form) {
+    match metrics::text(&answers.status, (answers.clock)(), form) {
         Ok(text) => ([(header::CONTENT_TYPE, form.content_type())], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 
-async fn healthz(State(shown): State<Arc<Shown>>) -> Response {
-    verdict(health::alive(&shown.status.now(), &shown.facts, (shown.clock)()))
+async fn healthz(State(answers): State<Arc<Answers>>) -> Response {
+    verdict(health::alive(&answers.status.now(), &answers.facts, (answers.clock)()))
 }
 
-async fn readyz(State(shown): State<Arc<Shown>>) -> Response {
-    verdict(health::ready(&shown.status.now(), (shown.clock)()))
+async fn readyz(State(answers): State<Arc<Answers>>) -> Response {
+    verdict(health::ready(&answers.status.now(), (answers.clock)()))
 }
 
 fn verdict(verdict: health::Verdict) -> Response {
@@ -113,12 +146,13 @@ fn verdict(verdict: health::Verdict) -> Response {
     (code, Json(verdict)).into_response()
 }
 
-async fn status_page(State(shown): State<Arc<Shown>>) -> Response {
-    Json(report::Report::new(&shown.status.now(), &shown.facts, (shown.clock)())).into_response()
+async fn status_page(State(answers): State<Arc<Answers>>) -> Response {
+    Json(report::Report::new(&answers.status.now(), &answers.facts, (answers.clock)())).into_response()
 }
 
 async fn unknown() -> Response {
-    let answer = json!({"error": "not found", "paths": ["/metrics", "/healthz", "/readyz", "/status"]});
+    let paths = ["/", "/metrics", "/healthz", "/readyz", "/status", "/connectors", "/connector-plugins"];
+    let answer = json!({"error_code": 404, "message": "HTTP 404 Not Found", "paths": paths});
     (StatusCode::NOT_FOUND, Json(answer)).into_response()
 }
 

@@ -10,6 +10,7 @@ use tokio::{
 
 use super::{limit::CONNECTIONS_MAX, *};
 use crate::{
+    control::Target,
     pipeline::Lsn,
     status::{Now, ServerSample, State},
 };
@@ -48,19 +49,41 @@ pub(super) fn streaming() -> Now {
     now
 }
 
-/// Answers at second 103 until the test ends.
-async fn server(now: Now) -> SocketAddr {
+/// Of a worker that runs connector `outbox`, open to programs of this host.
+pub(super) fn answers(now: Now) -> Answers {
     let status = Arc::new(Status::new());
     *status.now() = now;
+    let config = [("name", "outbox"), ("slot.name", "outbox")];
+    Answers {
+        status,
+        control: Control::new(),
+        facts: facts(),
+        connector: Connector {
+            name: "outbox".to_owned(),
+            config: config.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+            server: "dbz".to_owned(),
+            worker: "127.0.0.1:9464".to_owned(),
+        },
+        access: Access::Loopback,
+        clock: || at(103),
+    }
+}
+
+/// Answers at second 103 until the test ends.
+async fn server(now: Now) -> SocketAddr {
+    serving(answers(now)).await
+}
+
+pub(super) async fn serving(answers: Answers) -> SocketAddr {
     let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let served = axum::serve(Limited::new(listener, Duration::from_millis(100)), router(status, facts(), || at(103)));
+    let served = axum::serve(Limited::new(listener, Duration::from_millis(100)), router(answers));
     tokio::spawn(async move { served.await.unwrap() });
     address
 }
 
 /// Status code, head and body.
-async fn ask(address: SocketAddr, method: &str, path: &str, header: &str) -> (u16, String, String) {
+pub(super) async fn ask(address: SocketAddr, method: &str, path: &str, header: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{header}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -111,6 +134,46 @@ async fn other_methods_and_paths_are_refused() {
     let (code, _, body) = ask(address, "GET", "/admin", "").await;
     assert_eq!(code, 404);
     assert!(body.contains("/metrics"), "{body}");
+}
+
+#[tokio::test]
+async fn a_browser_gets_a_page_and_a_tool_the_workers_version() {
+    let mut now = streaming();
+    now.delivered.add("a<b", 2);
+    let address = server(now).await;
+    let (code, head, body) = ask(address, "GET", "/", "Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n").await;
+    assert_eq!(code, 200);
+    assert!(head.contains("content-type: text/html") && head.contains("content-security-policy: default-src 'none'"));
+    assert!(body.contains("<td>streaming") && body.contains("2 to a&lt;b"), "{body}");
+    for accept in ["", "Accept: application/json\r\n", "Accept: */*\r\n"] {
+        let (code, head, body) = ask(address, "GET", "/", accept).await;
+        assert!(code == 200 && head.contains("content-type: application/json"), "{head}");
+        assert!(body.starts_with(r#"{"version":"4.1.1-walpost-"#), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn changing_calls_need_the_token_and_reading_ones_do_not() {
+    let answers = Answers { access: Access::Token("s3cret".into()), ..answers(streaming()) };
+    let control = answers.control.clone();
+    let address = serving(answers).await;
+    for (method, path) in [
+        ("PUT", "/connectors/outbox/pause"),
+        ("PUT", "/connectors/outbox/resume"),
+        ("PUT", "/connectors/outbox/stop"),
+        ("POST", "/connectors/outbox/restart"),
+        ("POST", "/connectors/outbox/tasks/0/restart"),
+    ] {
+        let (code, head, body) = ask(address, method, path, "Content-Length: 0\r\n").await;
+        assert!(code == 401 && head.contains("www-authenticate: bearer"), "{path}: {code} {head}");
+        assert!(body.starts_with(r#"{"error_code":401,"message":"#) && !body.contains("s3cret"), "{body}");
+    }
+    let orders = *control.orders().borrow();
+    assert_eq!((orders.target, orders.restarts), (Target::Running, 0), "nothing was ordered");
+    let token = "Authorization: Bearer s3cret\r\nContent-Length: 0\r\n";
+    assert_eq!(ask(address, "PUT", "/connectors/outbox/pause", token).await.0, 202);
+    assert_eq!(control.target(), Target::Paused);
+    assert_eq!(ask(address, "GET", "/connectors/outbox/config", "").await.0, 200);
 }
 
 #[tokio::test]

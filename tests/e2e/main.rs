@@ -10,6 +10,7 @@ mod broker;
 mod check;
 mod cluster;
 mod conformance;
+mod connect;
 mod connection;
 mod core;
 mod crash;

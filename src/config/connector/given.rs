@@ -22,8 +22,8 @@ pub enum Host {
 pub(super) struct Item {
     /// References to config providers looked up.
     pub(super) value: String,
-    /// Whether the value came from somewhere else, and may be a secret.
-    pub(super) referred: bool,
+    /// What was written where the value came from somewhere else, and may be a secret.
+    pub(super) reference: Option<String>,
     /// The file, and the key as it stands there.
     pub(super) place: Place,
 }
@@ -106,8 +106,10 @@ impl Given {
             let resolved = providers
                 .resolve(&item.value)
                 .map_err(|problem| ConfigError::Value { place: item.place.clone(), problem })?;
-            item.referred |= resolved != item.value;
-            item.value = resolved;
+            if resolved != item.value {
+                let written = std::mem::replace(&mut item.value, resolved);
+                item.reference.get_or_insert(written);
+            }
         }
         Ok(())
     }
@@ -156,7 +158,7 @@ fn syntax(path: &Path, line: usize, column: usize, problem: String) -> ConfigErr
 }
 
 fn item(path: &Path, name: String, value: String) -> Item {
-    Item { value, referred: false, place: Place { origin: Origin::File(path.to_owned()), path: name } }
+    Item { value, reference: None, place: Place { origin: Origin::File(path.to_owned()), path: name } }
 }
 
 /// The REST interface's form. Numbers and switches are their texts, as they are to Kafka Connect.
@@ -226,9 +228,9 @@ fn server(path: &Path, pairs: Vec<(String, String)>, environment: &Environment) 
         };
         let property = |other: &str| given.get(other).filter(|_| other != name).cloned();
         let value = provider::expanded(raw, &property, environment).map_err(|problem| refuse(name, problem))?;
-        let referred = value != *raw;
+        let reference = (value != *raw).then(|| raw.clone());
         let mut put = |key: String| {
-            items.insert(key, Item { referred, ..item(path, name.clone(), value.clone()) });
+            items.insert(key, Item { reference: reference.clone(), ..item(path, name.clone(), value.clone()) });
         };
         if let Some(key) = bare.strip_prefix("debezium.source.") {
             put(key.to_owned());
@@ -251,7 +253,10 @@ fn server(path: &Path, pairs: Vec<(String, String)>, environment: &Environment) 
                     for converter in ["key", "value", "header"] {
                         let key = format!("{converter}.converter.{part}");
                         if !given.contains_key(&format!("debezium.format.{converter}.{part}")) {
-                            items.insert(key, Item { referred, ..item(path, name.clone(), value.clone()) });
+                            items.insert(
+                                key,
+                                Item { reference: reference.clone(), ..item(path, name.clone(), value.clone()) },
+                            );
                         }
                     }
                 }

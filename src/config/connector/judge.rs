@@ -115,7 +115,7 @@ fn weigh(item: &Item, kind: Kind, meaning: Meaning, remarks: &mut Vec<Remark>) -
 
 /// An error about a value, which stays out of it where it may be a secret.
 fn refuse(item: &Item, kind: Kind, problem: String) -> ConfigError {
-    let hidden = item.referred || kind == Kind::Secret;
+    let hidden = item.reference.is_some() || kind == Kind::Secret;
     let problem = if hidden { problem.replace(&format!("{:?}", item.value), "the value") } else { problem };
     ConfigError::Value { place: item.place.clone(), problem }
 }

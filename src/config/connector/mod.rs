@@ -26,6 +26,7 @@ mod router;
 pub(super) mod section;
 mod selection;
 mod settings;
+pub(super) mod shown;
 #[cfg(test)]
 mod tests;
 mod transform;

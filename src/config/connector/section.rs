@@ -43,7 +43,7 @@ pub(in crate::config) fn read(
     let mut items = Items::new();
     for (name, value, origin) in keys {
         let path = format!("{SECTION}.{name}");
-        items.insert(name, Item { value, referred: false, place: Place { origin, path } });
+        items.insert(name, Item { value, reference: None, place: Place { origin, path } });
     }
     let host = if items.remove(SINK_TYPE).is_some() { Host::Server } else { Host::Connect };
     let origin = items.values().next().map_or(Origin::Default, |item| item.place.origin.clone());
@@ -83,7 +83,7 @@ impl Own<'_> {
         });
         let mut lay = |name: &str, value: String| {
             let place = Place { origin: Origin::Default, path: name.to_owned() };
-            items.entry(name.to_owned()).or_insert(Item { value, referred: false, place });
+            items.entry(name.to_owned()).or_insert(Item { value, reference: None, place });
         };
         lay("connector.class", "io.debezium.connector.postgresql.PostgresConnector".to_owned());
         lay("plugin.name", "pgoutput".to_owned());

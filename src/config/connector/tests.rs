@@ -349,6 +349,19 @@ fn chained_transforms_are_taken_where_they_change_nothing_that_lasts() {
 }
 
 #[test]
+fn keys_are_shown_as_given_without_secrets() {
+    let shown = import(&[
+        ("database.user", "${env:DB_PASSWORD}"),
+        ("producer.override.sasl.jaas.config", "x.PlainLoginModule required username=\"u\" password=\"hush\";"),
+        ("some.vendor.api.key", "hush"),
+    ])
+    .shown();
+    assert!(!format!("{shown:?}").contains("hush"), "{shown:?}");
+    assert_eq!((&*shown["database.password"], &*shown["some.vendor.api.key"]), ("[hidden]", "[hidden]"));
+    assert_eq!((&*shown["database.user"], &*shown["topic.prefix"]), ("${env:DB_PASSWORD}", "dbz"));
+}
+
+#[test]
 fn the_counterpart_names_its_origins() {
     let import = import(&[
         ("database.password", "${env:DB_PASSWORD}"),

@@ -141,6 +141,11 @@ impl Walpost {
         eventually(within, what, || self.log().contains(what).then_some(()));
     }
 
+    /// Where its HTTP surface is.
+    pub fn listens(&self) -> SocketAddr {
+        self.http
+    }
+
     /// All that it has printed so far.
     pub fn log(&self) -> String {
         read(&self.log)
@@ -148,9 +153,14 @@ impl Walpost {
 
     /// A GET of its HTTP surface: status and body, when it answers.
     pub fn http(&self, path: &str) -> Option<(u16, String)> {
+        self.request("GET", path, "")
+    }
+
+    /// A call of its HTTP surface, with header lines that end in `\r\n`.
+    pub fn request(&self, method: &str, path: &str, headers: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect_timeout(&self.http, Duration::from_secs(2)).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(5))).expect("the time is not zero");
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.http).ok()?;
+        write!(stream, "{method} {path} HTTP/1.0\r\nHost: {}\r\n{headers}\r\n", self.http).ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
         let (head, body) = answer.split_once("\r\n\r\n")?;
