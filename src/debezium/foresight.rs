@@ -92,7 +92,11 @@ fn faults<'a>(router: &'a Router, event: &'a Event<'a>) -> impl Iterator<Item = 
     let route = event.of_kind(&router.route_by, router::ROUTE, &Kind::String).map(drop);
     let version = router.schema_version.as_ref().filter(|_| router.has_envelope());
     let version = version.map(|column| event.of_kind(column, router::VERSION, &Kind::Int32).map(drop));
-    let timestamp = router.timestamp.as_ref().map(|column| router::unit(event, column).map(drop));
+    let timestamp = router.timestamp.as_ref();
+    let timestamp = timestamp.map(|column| {
+        let found = event.required(column, router::TIMESTAMP)?;
+        router::unit(column, &found).map(drop)
+    });
     let placed = router.placements.iter().map(|placement| match event.field(&placement.column) {
         None if router.missing == MissingColumn::Ignore => Ok(()),
         _ if placement.place == Placed::Partition => {

@@ -22,6 +22,8 @@ mod source;
 mod span;
 mod table;
 mod task;
+#[cfg(test)]
+mod tests;
 mod transaction;
 
 pub use task::{Cell, Counts, Message, Refusal, Source, Table, Task};

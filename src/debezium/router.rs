@@ -13,7 +13,7 @@ use crate::connect::{Field, Kind, Schema, Struct, Value};
 pub(super) const ID: &str = "table.field.event.id";
 pub(super) const KEY: &str = "table.field.event.key";
 pub(super) const PAYLOAD: &str = "table.field.event.payload";
-const TIMESTAMP: &str = "table.field.event.timestamp";
+pub(super) const TIMESTAMP: &str = "table.field.event.timestamp";
 pub(super) const VERSION: &str = "table.field.event.schema.version";
 pub(super) const PLACEMENT: &str = "table.fields.additional.placement";
 pub(super) const ROUTE: &str = "route.by.field";
@@ -119,7 +119,10 @@ pub(super) fn route<'a>(
     let Value::String(route) = event.bare(&router.route_by, ROUTE, &Kind::String)? else {
         return Err(Refusal::Unrouted { column: router.route_by.clone() });
     };
-    let mut envelope = if router.has_envelope() { Some(Envelope::new(&payload)?) } else { None };
+    let mut envelope = match router.has_envelope() {
+        true => Some(Envelope::new(&payload, schema_name(event.schema_name(), &route), version(router, &event)?)?),
+        false => None,
+    };
     let mut partition = None;
     for placement in &router.placements {
         let Some(found) = event.field(&placement.column) else {
@@ -144,22 +147,22 @@ pub(super) fn route<'a>(
     let value = match envelope {
         _ if router.tombstone_on_empty && is_empty(&payload.value) => Datum::NULL,
         None => payload,
-        Some(envelope) => {
-            let version = match &router.schema_version {
-                Some(column) => match event.bare(column, VERSION, &Kind::Int32)? {
-                    Value::Int32(version) => Some(version),
-                    _ => None,
-                },
-                None => None,
-            };
-            envelope.close(schema_name(event.schema_name(), &route), version)
-        }
+        Some(envelope) => envelope.close(),
     };
     let key = event.get(&event.required(&router.key, KEY)?)?;
     let topic = router.topic_pattern.rewrite(&route, &router.topic_replacement)?.unwrap_or(route);
     let headers = record.headers;
     let (key, body) = (Key::Made(key), Body::Made(value));
     Ok(Some(Record { topic, partition, key, body, headers, timestamp_ms, router: Some(router) }))
+}
+
+/// Of the envelope's schema.
+fn version(router: &Router, event: &Event<'_>) -> Result<Option<i32>, Refusal> {
+    let Some(column) = &router.schema_version else { return Ok(None) };
+    match event.bare(column, VERSION, &Kind::Int32)? {
+        Value::Int32(version) => Ok(Some(version)),
+        _ => Ok(None),
+    }
 }
 
 fn updated<'a>(behaviour: InvalidOperation) -> Result<Option<Record<'a>>, Refusal> {
@@ -191,27 +194,28 @@ fn trace(router: &Router, event: &Event<'_>, seed: &str, headers: &mut Vec<Heade
 
 /// In milliseconds; 0 where the column is null.
 fn timestamp(event: &Event<'_>, column: &str) -> Result<i64, Refusal> {
-    let (found, per_ms) = unit(event, column)?;
+    let found = event.required(column, TIMESTAMP)?;
+    let unit = unit(column, &found);
     match event.raw(found.index)? {
-        Value::Int64(value) => Ok(value / per_ms),
-        _ => Ok(0),
+        // Of an integer that is no time too.
+        Value::Null if found.schema.kind == Kind::Int64 => Ok(0),
+        Value::Int64(value) => Ok(value / unit?),
+        _ => unit.map(|_| 0),
     }
 }
 
-/// The column of the record's timestamp, and how many of its units are a millisecond.
-pub(super) fn unit<'a>(event: &Event<'a>, column: &str) -> Result<(Found<'a>, i64), Refusal> {
-    let found = event.required(column, TIMESTAMP)?;
+/// How many units of a column are a millisecond.
+pub(super) fn unit(column: &str, found: &Found<'_>) -> Result<i64, Refusal> {
     let name = found.schema.name.as_deref();
-    let per_ms = match (&found.schema.kind, name) {
-        (Kind::Int64, Some("io.debezium.time.Timestamp")) => 1,
-        (Kind::Int64, Some("io.debezium.time.MicroTimestamp")) => 1_000,
-        (Kind::Int64, Some("io.debezium.time.NanoTimestamp")) => 1_000_000,
+    match (&found.schema.kind, name) {
+        (Kind::Int64, Some("io.debezium.time.Timestamp")) => Ok(1),
+        (Kind::Int64, Some("io.debezium.time.MicroTimestamp")) => Ok(1_000),
+        (Kind::Int64, Some("io.debezium.time.NanoTimestamp")) => Ok(1_000_000),
         (kind, name) => {
             let found = name.unwrap_or(kind.name()).to_owned();
-            return Err(Refusal::NoTime { column: column.to_owned(), option: TIMESTAMP, found });
+            Err(Refusal::NoTime { column: column.to_owned(), option: TIMESTAMP, found })
         }
-    };
-    Ok((found, per_ms))
+    }
 }
 
 fn expanded(router: &Router, payload: Datum) -> Datum {
@@ -247,12 +251,14 @@ fn schema_name(of_event: Option<&str>, route: &str) -> String {
 
 /// The payload and what is placed beside it.
 struct Envelope {
+    name: String,
+    version: Option<i32>,
     fields: Vec<Field>,
     values: Vec<Value>,
 }
 
 impl Envelope {
-    fn new(payload: &Datum) -> Result<Envelope, Refusal> {
+    fn new(payload: &Datum, name: String, version: Option<i32>) -> Result<Envelope, Refusal> {
         let Some(schema) = &payload.schema else { return Err(Refusal::Misfit) };
         // Expanded JSON that does not fit leaves a text beside the schema of something else.
         let misfit = matches!(payload.value, Value::String(_)) && schema.kind != Kind::String;
@@ -260,7 +266,7 @@ impl Envelope {
             return Err(Refusal::Misfit);
         }
         let field = Field { name: "payload".to_owned(), schema: schema.clone() };
-        Ok(Envelope { fields: vec![field], values: vec![payload.value.clone()] })
+        Ok(Envelope { name, version, fields: vec![field], values: vec![payload.value.clone()] })
     }
 
     fn add(&mut self, name: &str, datum: Datum) -> Result<(), Refusal> {
@@ -274,8 +280,8 @@ impl Envelope {
         Ok(())
     }
 
-    fn close(self, name: String, version: Option<i32>) -> Datum {
-        let schema = Schema { name: Some(name), version, ..Schema::new(Kind::Struct(self.fields)) };
+    fn close(self) -> Datum {
+        let schema = Schema { name: Some(self.name), version: self.version, ..Schema::new(Kind::Struct(self.fields)) };
         Datum::of(Struct { schema: Arc::new(schema), values: self.values })
     }
 }

@@ -113,3 +113,26 @@ impl Task {
         self.plain(topic, None, key, Datum::of(Struct { schema: form.value.clone(), values }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn collections_stand_as_java_hashes_them() {
+        let mut counts = Counts::default();
+        for name in ["public.outbox", "public.orders", "app.events", "LOGICAL_DECODING_MESSAGE", "public.a", "x.y"] {
+            counts.event(name);
+        }
+        let order = counts.event("public.outbox");
+        assert_eq!((order.total, order.in_collection), (7, 2));
+        let names: Vec<_> = counts.in_order_of_hash().into_iter().map(|(name, _)| name.as_str()).collect();
+        let expected = ["public.outbox", "x.y", "public.orders", "public.a", "app.events", "LOGICAL_DECODING_MESSAGE"];
+        assert_eq!(names, expected);
+        for more in 0..20 {
+            counts.event(&format!("public.t{more}"));
+        }
+        let names: Vec<_> = counts.in_order_of_hash().into_iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names[..6], ["public.outbox", "x.y", "public.a", "public.t8", "public.t7", "public.t9"]);
+    }
+}
