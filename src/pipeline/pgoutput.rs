@@ -94,6 +94,10 @@ impl TypeOid {
     pub const BYTEA: TypeOid = TypeOid(17);
     pub const TIMESTAMP: TypeOid = TypeOid(1114);
     pub const TIMESTAMPTZ: TypeOid = TypeOid(1184);
+
+    pub(super) fn is_time(self) -> bool {
+        matches!(self, TypeOid::TIMESTAMP | TypeOid::TIMESTAMPTZ)
+    }
 }
 
 /// `M`: a message from `pg_logical_emit_message`.
