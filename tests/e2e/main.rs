@@ -12,6 +12,7 @@ mod cluster;
 mod conformance;
 mod connect;
 mod connection;
+mod connector;
 mod core;
 mod crash;
 mod database;
