@@ -16,8 +16,9 @@ use crate::{
     },
     control::Control,
     http::{self, Answers},
+    pipeline,
     prune::{self, Order},
-    session::End,
+    session::{self, End},
     status::{State, Status},
     supervisor,
 };
@@ -70,7 +71,23 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     if let Some(every) = config.prune_every {
         tokio::spawn(prune_every(every, config.clone(), Arc::clone(&status)));
     }
-    match supervisor::run(&config, args.accept_gap, &status, control.orders(), stop.subscribe()).await? {
+    let mut appeared = Vec::new();
+    let end = loop {
+        let accept_gap = args.accept_gap && appeared.is_empty();
+        let ended = supervisor::run(&config, accept_gap, &status, control.orders(), stop.subscribe()).await;
+        // It is told of before its first row, and all that is not confirmed comes again.
+        let Err(session::Error::Pipeline(pipeline::Error::NewTable { table })) = &ended else { break ended? };
+        if appeared.contains(table) {
+            break ended?;
+        }
+        tracing::info!("table {table} is one that the connector takes, and was not known");
+        appeared.push(table.clone());
+        config.forget_tables();
+        let prepared = supervisor::prepare(config.clone(), &status, stop.subscribe()).await?;
+        let Some(prepared) = prepared else { return Ok(Exit::Done) };
+        config = prepared;
+    };
+    match end {
         End::Drained | End::ServerStopped => Ok(Exit::Done),
         End::GraceOver { undelivered } => {
             anyhow::bail!(

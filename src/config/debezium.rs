@@ -86,6 +86,15 @@ impl Config {
         Ok(self)
     }
 
+    /// The connector's tables are to be looked up again, even those that were named: its patterns may take more. Where walpost's
+    /// own outboxes stand beside them, the names are all.
+    pub fn forget_tables(&mut self) {
+        if self.outboxes.iter().any(|outbox| outbox.format == Format::Native) {
+            return;
+        }
+        self.debezium.iter_mut().for_each(|debezium| debezium.tables_known = false);
+    }
+
     /// Whether the database is to be asked for the tables first.
     pub fn lacks_tables(&self) -> bool {
         self.debezium.as_ref().is_some_and(|debezium| !debezium.tables_known)

@@ -199,7 +199,7 @@ pub async fn prepare(config: &Config, stop: &mut watch::Receiver<bool>) -> Resul
     let client = sql::connect(&config.database).await?;
     let mut wanted = config.clone();
     if config.lacks_tables() && connector.publication.autocreate == Autocreate::Filtered {
-        let taken = tables::taken(&client, config, debezium).await?;
+        let taken = tables::taken(&client, debezium).await?;
         wanted = wanted.with_tables(taken.into_iter().map(|found| found.name).collect())?;
     }
     let facts = Facts::read(&client, &wanted).await.map_err(postgres::Error::from)?;

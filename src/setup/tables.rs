@@ -2,12 +2,10 @@
 
 use tokio_postgres::{Client, Error as SqlError};
 
-use super::record;
 use crate::{
     config::{Config, Debezium, TablesError, connector::Autocreate},
     pipeline::outbox::TableName,
-    postgres::{dead_letter, progress, publication::Publication, server::Server},
-    setup::names,
+    postgres::{publication::Publication, server::Server},
 };
 
 /// Why the tables are not known.
@@ -35,15 +33,15 @@ pub async fn look_up(client: &Client, config: Config) -> Result<Config, Error> {
         return Ok(config);
     }
     let Some(debezium) = &config.debezium else { return Ok(config) };
-    let taken = taken(client, &config, debezium).await?;
+    let taken = taken(client, debezium).await?;
     let server = Server::read(client).await?;
     let publication = Publication::read(client, server.major(), &config.publication).await?;
     let tables = streamed(debezium, taken, publication.as_ref());
     Ok(config.with_tables(tables)?)
 }
 
-/// All that the connector's patterns take, walpost's own tables aside.
-pub(super) async fn taken(client: &Client, config: &Config, debezium: &Debezium) -> Result<Vec<Found>, Error> {
+/// All that the connector's patterns take.
+pub(super) async fn taken(client: &Client, debezium: &Debezium) -> Result<Vec<Found>, Error> {
     let rows = client
         .query(
             "select n.nspname::text, c.relname::text, c.relkind = 'p', c.relispartition
@@ -59,16 +57,10 @@ pub(super) async fn taken(client: &Client, config: &Config, debezium: &Debezium)
         let name = TableName { schema: row.try_get(0)?, table: row.try_get(1)? };
         all.push(Found { name, is_partitioned: row.try_get(2)?, is_partition: row.try_get(3)? });
     }
-    let home = names::home(config);
-    let is_walposts = |name: &TableName| name.schema == home && OWN.contains(&name.table.as_str());
-    all.retain(|found| !is_walposts(&found.name));
     let names = debezium.takes(all.iter().map(|found| found.name.clone()).collect())?;
     all.retain(|found| names.contains(&found.name));
     Ok(all)
 }
-
-/// walpost's tables beside the outboxes.
-const OWN: [&str; 5] = [dead_letter::TABLE, progress::TABLE, record::TABLE, "idempotency", "inbox"];
 
 /// Those under whose names rows come: of a partitioned table either its own or its partitions'.
 fn streamed(debezium: &Debezium, taken: Vec<Found>, publication: Option<&Publication>) -> Vec<TableName> {

@@ -1,7 +1,11 @@
 //! Which tables, columns and messages a connector takes.
 
 use super::list;
-use crate::connect::regex::{Pattern, PatternError, TooManySteps};
+use crate::{
+    connect::regex::{Pattern, PatternError, TooManySteps},
+    postgres::{dead_letter, progress},
+    setup::record,
+};
 
 /// Names that match any of some patterns, in any case of ASCII letters, or those that match none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +53,7 @@ pub struct Tables {
 impl Tables {
     /// Whether rows of a table become records.
     pub fn take(&self, schema: &str, table: &str) -> Result<bool, TooManySteps> {
-        if self.ignore_builtin && is_builtin(schema, table) {
+        if is_walposts(schema, table) || self.ignore_builtin && is_builtin(schema, table) {
             return Ok(false);
         }
         if let Some(schemas) = &self.schemas {
@@ -79,6 +83,12 @@ fn literal(pattern: &str) -> Option<(String, String)> {
     let (schema, table) = plain.split_once('.')?;
     let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
     (is_name(schema) && is_name(table)).then(|| (schema.to_owned(), table.to_owned()))
+}
+
+/// walpost's tables beside the outboxes, which a publication of all tables has too.
+fn is_walposts(schema: &str, table: &str) -> bool {
+    const TABLES: [&str; 5] = [dead_letter::TABLE, progress::TABLE, record::TABLE, "idempotency", "inbox"];
+    schema == "walpost" && TABLES.contains(&table)
 }
 
 fn is_builtin(schema: &str, table: &str) -> bool {
@@ -111,6 +121,9 @@ mod tests {
             assert_eq!(some.take(schema, table), Ok(taken), "{schema}.{table}");
         }
         assert_eq!(tables(".*").take("pg_catalog", "pg_class"), Ok(false));
+        let (everything, own) = (tables(".*"), ["progress", "dead_letter", "setup_record"]);
+        assert!(own.iter().all(|own| everything.take("walpost", own) == Ok(false)));
+        assert_eq!((everything.take("walpost", "outbox"), everything.take("app", "progress")), (Ok(true), Ok(true)));
         let all_but = Selection::parse("public.secret", false).unwrap();
         assert_eq!((all_but.takes("public.secret"), all_but.takes("public.outbox")), (Ok(false), Ok(true)));
     }
