@@ -1,7 +1,7 @@
 //! The golden variants as files, described in `tests/golden/README.md`.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
@@ -156,8 +156,9 @@ pub enum Step {
 pub struct Made {
     #[serde(rename = "publication_made")]
     pub publications: Option<Value>,
+    /// In no order.
     #[serde(rename = "publication_tables")]
-    pub tables: Option<Value>,
+    pub tables: Option<BTreeSet<String>>,
     pub slot: Option<Value>,
 }
 

@@ -1,7 +1,7 @@
 //! A variant on real servers: what it needs, what happens, and all that can be seen of it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ffi::OsString,
     fs,
     ops::RangeInclusive,
@@ -46,9 +46,9 @@ pub struct Observed {
     /// Topics and their partitions.
     pub topics: BTreeMap<String, i32>,
     pub letters: Vec<Letter>,
-    /// In the form of meta.json: publications, their tables, the slot.
+    /// In the form of meta.json, as are the tables of the publications and the slot.
     pub publications: Value,
-    pub tables: Value,
+    pub tables: BTreeSet<String>,
     pub slot: Value,
     /// The exit code, if it ended by itself.
     pub ended: Option<i32>,
@@ -120,10 +120,9 @@ pub fn observe(variant: &Variant) -> Observed {
                pubupdate, 'delete', pubdelete, 'truncate', pubtruncate, 'via_root', pubviaroot) ORDER BY pubname)
              FROM pg_publication",
         ),
-        tables: json(
+        tables: strings(
             &database,
-            "SELECT coalesce(json_agg(DISTINCT schemaname || '.' || tablename), '[]')
-             FROM pg_publication_tables WHERE schemaname <> 'walpost'",
+            "SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE schemaname <> 'walpost'",
         ),
         slot: json(
             &database,
@@ -202,7 +201,11 @@ impl Scene<'_> {
     }
 
     fn streams(&mut self) {
-        let active = format!("SELECT active FROM pg_replication_slots WHERE slot_name = '{}'", self.variant.slot());
+        // While it is made it is active already, and has no position yet: what is committed then may come before it.
+        let active = format!(
+            "SELECT active AND confirmed_flush_lsn IS NOT NULL FROM pg_replication_slots WHERE slot_name = '{}'",
+            self.variant.slot()
+        );
         let session = self.database.session();
         self.wait("the slot is active", |_| session.rows(&active) == [[Some("t".to_owned())]]);
     }
@@ -273,6 +276,10 @@ fn json(database: &Database<'_>, sql: &str) -> Value {
     let rows = database.session().rows(sql);
     let text = rows.into_iter().flatten().flatten().next();
     text.map_or(Value::Null, |text| serde_json::from_str(&text).expect("PostgreSQL prints JSON"))
+}
+
+fn strings(database: &Database<'_>, sql: &str) -> BTreeSet<String> {
+    database.session().rows(sql).into_iter().flatten().flatten().collect()
 }
 
 fn milliseconds() -> i64 {

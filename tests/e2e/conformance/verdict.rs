@@ -1,6 +1,6 @@
 //! Whether a run is what its variant asks for.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt::Debug};
 
 use fancy_regex::Regex;
 
@@ -118,17 +118,16 @@ fn what_was_made(variant: &Variant, observed: &Observed) -> Result<(), String> {
         return Err(format!("ids of runs: {runs:?}, starts: {}", observed.starts));
     }
     let made = &variant.made;
-    for (what, expected, found) in [
-        ("publications", &made.publications, &observed.publications),
-        ("tables of the publications", &made.tables, &observed.tables),
-        ("slot", &made.slot, &observed.slot),
-    ] {
-        match expected {
-            Some(expected) if expected != found => return Err(format!("{what}: expected {expected}, got {found}")),
-            _ => {}
-        }
+    made_so("publications", made.publications.as_ref(), &observed.publications)?;
+    made_so("tables of the publications", made.tables.as_ref(), &observed.tables)?;
+    made_so("slot", made.slot.as_ref(), &observed.slot)
+}
+
+fn made_so<T: PartialEq + Debug>(what: &str, expected: Option<&T>, found: &T) -> Result<(), String> {
+    match expected {
+        Some(expected) if expected != found => Err(format!("{what}: expected {expected:?}, got {found:?}")),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn pattern(variant: &Variant) -> String {
