@@ -5,7 +5,10 @@
 //! the next one fences this producer, which aborts what it had not committed, and reads from Kafka how far it came.
 //! So the outcome of a commit that got no answer is known before anything else is sent.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -22,6 +25,9 @@ use crate::{
 
 /// How long one call waits before it looks whether it is still wanted.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Held by the one call of this process that fences older producers.
+static FENCING: Mutex<()> = Mutex::new(());
 
 #[derive(Debug)]
 pub(super) struct Transaction {
@@ -97,7 +103,11 @@ impl Transaction {
         let (sender, receiver) = oneshot::channel();
         let (calls, place, who) = (transactions.clone(), positions.clone(), principal.clone());
         tokio::task::spawn_blocking(move || {
-            let fenced = fence(&calls, place.transactional_id(), &who, || !sender.is_closed());
+            let fenced = {
+                // A session that ended while it fenced must be through with it, or it would fence this one.
+                let _turn = FENCING.lock().unwrap_or_else(PoisonError::into_inner);
+                fence(&calls, place.transactional_id(), &who, || !sender.is_closed())
+            };
             let read = fenced.and_then(|()| place.read(|| !sender.is_closed()));
             // Nobody wants it any more.
             let _ = sender.send(read);
