@@ -1,6 +1,6 @@
 //! `/` for people: what is most asked for, as a page that loads nothing else and asks again by itself.
 
-use std::fmt::Write;
+use std::{fmt::Write, time::Duration};
 
 use axum::{http::header, response::IntoResponse};
 
@@ -30,7 +30,7 @@ fn text(answers: &Answers) -> String {
     };
     let mut rows = vec![
         ("state", now.state.word().to_owned()),
-        ("for", humantime::format_duration(std::time::Duration::from_secs(age(now.since, at).as_secs())).to_string()),
+        ("for", humantime::format_duration(Duration::from_secs(age(now.since, at).as_secs())).to_string()),
         ("ready", ready.to_owned()),
     ];
     rows.extend(now.reason.clone().map(|reason| ("because", reason)));
