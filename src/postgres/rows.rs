@@ -33,7 +33,13 @@ pub async fn begin(client: &Sql, snapshot: Option<&str>) -> Result<String, Error
         sql.push_str(&format!("set transaction snapshot {};", quote::literal(snapshot)));
     }
     // Local ones, which a pooler takes too.
-    let more = [("row_security", "off"), ("lock_timeout", "0")];
+    let more = [
+        ("row_security", "off"),
+        ("lock_timeout", "0"),
+        // Where no order is asked for it is that of the heap.
+        ("synchronize_seqscans", "off"),
+        ("max_parallel_workers_per_gather", "0"),
+    ];
     let transaction_timeout = (client.major() >= 17).then_some(("transaction_timeout", "0"));
     // The encoding is the client's from its start.
     let settings = SETTINGS.iter().filter(|(name, _)| *name != "client_encoding");

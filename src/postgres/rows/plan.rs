@@ -3,7 +3,7 @@
 use tokio_postgres::Client;
 
 use crate::{
-    pipeline::outbox::{Outbox, TableName},
+    pipeline::outbox::{Format, Outbox, TableName},
     postgres::{Error, publication::Publication, published::Published, quote, sql::Sql},
 };
 
@@ -51,7 +51,7 @@ pub struct Plan {
     row_filter: Option<String>,
     order: Vec<Key>,
     order_is_total: bool,
-    /// It is that of the configuration, or of `seq`.
+    /// It is that of the configuration, of `seq`, or of the heap.
     order_is_named: bool,
     published: Option<Published>,
     /// As the server's statistics have it.
@@ -112,8 +112,12 @@ impl Plan {
             None => !column.generated,
         };
         let streamed = all.iter().filter(|column| is_streamed(column));
-        let unique = unique(client, oid).await?;
-        let named = order(outbox, &all)?;
+        // As Debezium reads it: in the order of the heap, which is more or less that of insertion. Its keys are random.
+        let in_heap_order = outbox.order_by.is_empty() && matches!(outbox.format, Format::Debezium(_));
+        let (unique, named) = match in_heap_order {
+            true => (Vec::new(), Vec::new()),
+            false => (unique(client, oid).await?, order(outbox, &all)?),
+        };
         let order_is_total = !unique.is_empty();
         let more = unique.iter().filter(|name| !named.contains(name)).collect::<Vec<_>>();
         let names = named.iter().chain(more);
@@ -126,7 +130,7 @@ impl Plan {
             row_filter: published.row_filter.clone(),
             order: order.collect(),
             order_is_total,
-            order_is_named: !named.is_empty(),
+            order_is_named: in_heap_order || !named.is_empty(),
             published: Published::of(outbox, all.iter().map(|column| (&*column.name, &*column.type_name))),
             rows_estimated: row.try_get::<_, Option<i64>>(4).map_err(field)?.unwrap_or(0).unsigned_abs(),
         })
@@ -146,7 +150,7 @@ impl Plan {
         self.order_is_total
     }
 
-    /// Neither `seq` nor the configuration says in which order rows were inserted.
+    /// Nothing says in which order rows were inserted: neither `seq` nor the configuration nor the format.
     pub fn order_is_a_guess(&self) -> bool {
         !self.order_is_named
     }
