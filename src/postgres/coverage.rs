@@ -32,6 +32,11 @@ pub fn published(publication: &str, outboxes: &[Outbox], major: i32) -> String {
         .iter()
         .map(|outbox| format!("({}, {})", quote::literal(&outbox.name.schema), quote::literal(&outbox.name.table)))
         .collect();
+    // Logical messages are an outbox without a table.
+    let tables = match &tables[..] {
+        [] => "select '', '' where false".to_owned(),
+        tables => format!("values {}", tables.join(", ")),
+    };
     let of_schema = if major >= 15 {
         " union all select oid, xmin, '' from pg_catalog.pg_publication_namespace
           where pnpubid = p.oid and pnnspid = t.relnamespace"
@@ -43,7 +48,7 @@ pub fn published(publication: &str, outboxes: &[Outbox], major: i32) -> String {
         pg_catalog.concat_ws(' ', p.oid, p.xmin, via.rows, name.xmin,
             (select pg_catalog.string_agg(i.xmin::text, ' ' order by i.inhrelid)
              from pg_catalog.pg_partition_ancestors(leaf.oid) a join pg_catalog.pg_inherits i on i.inhrelid = a.relid)) as how
- from (values {}) named(nspname, relname)
+ from ({}) named(nspname, relname)
  join pg_catalog.pg_namespace n using (nspname) join pg_catalog.pg_class t on t.relnamespace = n.oid and t.relname = named.relname
  join pg_catalog.pg_type name on name.oid = t.reltype
  join pg_catalog.pg_publication p on p.pubname = {} and p.pubinsert and (p.pubviaroot or t.relkind <> 'p')
@@ -58,7 +63,7 @@ pub fn published(publication: &str, outboxes: &[Outbox], major: i32) -> String {
  where (p.puballtables or via.rows is not null) and not (p.pubviaroot and t.relispartition and (p.puballtables or exists (
      select from pg_catalog.pg_publication_rel
      where prpubid = p.oid and prrelid <> t.oid and prrelid in (select relid from pg_catalog.pg_partition_ancestors(t.oid)))))",
-        tables.join(", "),
+        tables,
         quote::literal(publication)
     )
 }
