@@ -76,6 +76,18 @@ impl Task {
         Ok(self.emit(record)?.into_iter().collect())
     }
 
+    /// What a message says of its event, whether or not a record can be made of it: the router's id, route and key, as
+    /// texts, where the content is a JSON object that has them.
+    pub fn told(&self, content: &[u8]) -> [Option<String>; 3] {
+        let members: Option<serde_json::Map<String, serde_json::Value>> = serde_json::from_slice(content).ok();
+        let (Some(members), Some((_, router))) = (members, self.connector.router()) else { return [None, None, None] };
+        [&router.id, &router.route_by, &router.key].map(|name| match members.get(name)? {
+            serde_json::Value::String(text) => Some(text.clone()),
+            serde_json::Value::Null => None,
+            other => Some(other.to_string()),
+        })
+    }
+
     pub(super) fn message_value(&self, message: &Logical<'_>) -> Datum {
         let form = &self.logical_form;
         let content = columns::binary(message.content.to_vec(), self.connector.modes.binary);

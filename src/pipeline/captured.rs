@@ -12,7 +12,7 @@ use super::{
     record::{Event, Headers, Record},
     wire::WireError,
 };
-use crate::debezium::{Cell, Message};
+use crate::debezium::{Cell, Message, Task};
 
 /// The schema of what [`source_of`] names.
 const MESSAGES: &str = "pg_logical_emit_message";
@@ -72,6 +72,13 @@ pub(super) struct Told {
 }
 
 impl Told {
+    /// Of a logical message of which no record is made.
+    pub(super) fn of_message(task: &Task, content: &[u8]) -> Told {
+        let [id, aggregate_type, aggregate_id] = task.told(content).map(|text| text.map(String::into_bytes));
+        let payload = Some(content.to_vec());
+        Told { id: id.unwrap_or_default(), aggregate_type, aggregate_id, event_type: None, payload }
+    }
+
     pub(super) fn id(&self) -> String {
         String::from_utf8_lossy(&self.id).into_owned()
     }

@@ -583,11 +583,14 @@ impl Pipeline {
         };
         let source = connector.source(transaction);
         let made = connector.task.message(prefix, content, true, &source, &mut connector.counts);
-        let id = match made.as_deref() {
-            Ok([message, ..]) => message.headers.iter().find(|(name, _)| name == "id").and_then(|(_, id)| id.clone()),
-            _ => None,
+        let told = match made.as_deref() {
+            Ok([message, ..]) => {
+                let id = message.headers.iter().find(|(name, _)| name == "id").and_then(|(_, id)| id.clone());
+                Told { id: id.unwrap_or_default(), payload: Some(content.to_vec()), ..Told::default() }
+            }
+            Ok([]) => Told::default(),
+            Err(_) => Told::of_message(&connector.task, content),
         };
-        let told = Told { id: id.unwrap_or_default(), payload: Some(content.to_vec()), ..Told::default() };
         self.queue_all(&table, None, told, made.map_err(Reason::Connector))?;
         Ok(self.more())
     }
@@ -601,7 +604,10 @@ impl Pipeline {
         let begin = Begin { final_lsn: lsn, commit_time: self.now(), xid: 0 };
         self.transaction = Some(Transaction { begin, origin: self.origin, ordinal: 0 });
         self.ledger.begin();
-        let told = Told { payload: Some(content.to_vec()), ..Told::default() };
+        let told = match &self.connector {
+            Some(connector) => Told::of_message(&connector.task, content),
+            None => Told::default(),
+        };
         self.queue_all(table, None, told, Err(Reason::Untransactional))?;
         self.transaction = None;
         // Nobody knows where its log record ends: the next keepalive or commit does.
