@@ -35,8 +35,8 @@ fn all_are_equal(variant: &Variant, observed: &Observed, beyond: &[&Record]) -> 
     }
     // What Debezium skips is kept.
     let skips = variant.option("errors.tolerance").as_deref() == Some("all");
-    if let (Some(letter), false) = (observed.letters.first(), skips) {
-        return Err(format!("a dead letter: {letter:?}"));
+    if !skips && observed.letters.len() != variant.dead_letters {
+        return Err(format!("{} dead letters, expected {}", observed.letters.len(), variant.dead_letters));
     }
     runs_to_the_end(observed)?;
     what_was_made(variant, observed)
