@@ -17,11 +17,13 @@ pub mod feedback;
 pub mod frame;
 pub mod ledger;
 pub mod lsn;
+pub mod message;
 pub mod origin;
 pub mod outbox;
 pub mod pgoutput;
 pub mod record;
 pub mod resume;
+mod row;
 pub mod template;
 mod time_text;
 pub mod wire;
@@ -41,10 +43,12 @@ pub use captured::source_of;
 use captured::{Made, Parts, Queue, Queued, Told, Unread, cells, texts};
 use frame::Frame;
 use ledger::Ledger;
-use outbox::{AfterPublish, Draft, Format, Layout, MissingColumn, Outbox, Poison, Reason, Refused, Scratch, TableName};
+use message::MessageOutbox;
+use outbox::{AfterPublish, Format, Layout, MissingColumn, Outbox, Poison, Reason, Scratch, TableName};
 pub use pgoutput::RelationId;
 use pgoutput::{Begin, Commit, Logical, Message, Relation, Tuple, TypeOid};
 use resume::{Mismatch, Resume};
+use row::Passage;
 use wire::WireError;
 
 use crate::debezium::{self, Counts, Refusal, Source, Table, Task, columns::Attribute};
@@ -60,10 +64,13 @@ pub enum OnUpdate {
     Halt,
 }
 
+const OUTSIDE: &str = "a transactional message outside a transaction";
+
 /// Turns one session's stream into records.
 #[derive(Debug)]
 pub struct Pipeline {
     outboxes: Vec<Outbox>,
+    messages: Vec<MessageOutbox>,
     on_update: OnUpdate,
     relations: HashMap<RelationId, Role>,
     transaction: Option<Transaction>,
@@ -76,6 +83,9 @@ pub struct Pipeline {
     counters: Counters,
     noticed: HashSet<(RelationId, Change)>,
     scratch: Scratch,
+    /// The row of the last message.
+    row: Vec<u8>,
+    now: PgTime,
     connector: Option<Connector>,
 }
 
@@ -90,7 +100,6 @@ struct Connector {
     /// Where the log data started that is stepped, and that of the last commit.
     at: Lsn,
     last_commit: Option<Lsn>,
-    now: PgTime,
 }
 
 /// What a relation is to us.
@@ -155,7 +164,7 @@ struct Transaction {
 pub struct Counters {
     /// Transactions that ended, with events or without.
     pub transactions: u64,
-    /// Events decoded, for each outbox in the order of the configuration.
+    /// Events decoded, for each outbox in the order of the configuration, those without a table last.
     pub events: Vec<u64>,
     /// Events that `record.timestamp = "column"` could not stamp.
     pub timestamps_replaced: u64,
@@ -222,6 +231,7 @@ impl Pipeline {
         let counters = Counters { events: vec![0; outboxes.len()], ..Counters::default() };
         Pipeline {
             outboxes,
+            messages: Vec::new(),
             on_update,
             relations: HashMap::new(),
             transaction: None,
@@ -232,25 +242,29 @@ impl Pipeline {
             counters,
             noticed: HashSet::new(),
             scratch: Scratch::default(),
+            row: Vec::new(),
+            now: PgTime(0),
             connector: None,
         }
     }
 
-    /// The connector's task makes the records, of tables whose format that is and of messages. Before the first step.
-    pub fn run(&mut self, task: Arc<Task>) {
-        self.connector = Some(Connector {
-            task,
-            queue: Queue::default(),
-            counts: Counts::default(),
-            at: Lsn(0),
-            last_commit: None,
-            now: PgTime(0),
-        });
+    /// These are outboxes too, without a table: each is named by [`source_of`] the prefix of its messages. Before the first
+    /// step.
+    pub fn take_messages(&mut self, outboxes: &[Outbox]) {
+        self.messages = outboxes.iter().map(MessageOutbox::new).collect();
+        self.counters.events.resize(self.outboxes.len() + outboxes.len(), 0);
     }
 
-    /// The time, which some records of a connector tell.
+    /// The connector's task makes the records, of tables whose format that is and of messages that are no outbox's own.
+    /// Before the first step.
+    pub fn run(&mut self, task: Arc<Task>) {
+        self.connector =
+            Some(Connector { task, queue: Queue::default(), counts: Counts::default(), at: Lsn(0), last_commit: None });
+    }
+
+    /// The time, which some records of a connector tell, and dead letters of messages that came in no transaction.
     pub fn clock(&mut self, now: PgTime) {
-        self.connector.iter_mut().for_each(|connector| connector.now = now);
+        self.now = now;
     }
 
     /// The last step led to more than it gave.
@@ -486,45 +500,9 @@ impl Pipeline {
             Some(Role::Other(table)) => return Ok(ignored(&mut self.noticed, id, table, Change::Insert)),
             None => return Err(Error::Order("a row of a relation that was not described")),
         };
-        let position = Position { commit_lsn: transaction.begin.final_lsn, ordinal: transaction.ordinal };
-        transaction.ordinal += 1;
-        let Transaction { begin: Begin { commit_time, xid, .. }, origin, .. } = *transaction;
-        if !origin.is_table() && !self.resume.admits(position, || layout.event_id(&row))? {
-            // Whoever marks rows marks this one too before it is confirmed.
-            if self.outboxes[index].after_publish == AfterPublish::Keep {
-                return Ok(Output::None);
-            }
-            let id = layout.event_id(&row);
-            let ticket = self.ledger.send(message.len());
-            return Ok(Output::Passed { ticket, position, table: &layout.name, id });
-        }
-        let draft = layout.record(message, row, position, commit_time, origin, &mut self.scratch);
-        let Draft { event, topic, key, value, timestamp_ms, timestamp_replaced, headers } = match draft {
-            Ok(draft) => draft,
-            Err(Refused::Poison(poison)) => {
-                let ticket = self.ledger.send(message.len());
-                return Ok(Output::Poison { ticket, poison: Box::new(Poison { xid, ..*poison }) });
-            }
-            Err(Refused::Wire(source)) => return Err(Error::Wire { context: "row", source }),
-            Err(Refused::Shape) => return Err(Error::Order("a row that does not fit its relation")),
-        };
-        self.counters.events[index] += 1;
-        self.counters.timestamps_replaced += u64::from(timestamp_replaced);
-        let mut record = Record {
-            ticket: Ticket(0),
-            position,
-            xid,
-            table: &layout.name,
-            event,
-            topic,
-            partition: None,
-            key,
-            value,
-            timestamp_ms,
-            headers,
-        };
-        record.ticket = self.ledger.send(record.weight());
-        Ok(Output::Record(record))
+        let marks = self.outboxes[index].after_publish != AfterPublish::Keep;
+        let Pipeline { resume, ledger, counters, scratch, .. } = self;
+        Passage { transaction, resume, ledger, counters, scratch }.row(layout, index, marks, message, row)
     }
 
     /// Makes the records of a change of a row.
@@ -544,7 +522,7 @@ impl Pipeline {
         let Some(table) = &captured.table else {
             return Err(Error::Order("a row of a relation that was not described"));
         };
-        let source = connector.source(transaction);
+        let source = connector.source(transaction, self.now);
         let (name, index) = (Arc::clone(&captured.name), captured.index);
         let (old, new) = match (old.map(cells).transpose(), new.map(cells).transpose()) {
             (Ok(old), Ok(new)) => (old, new),
@@ -569,19 +547,23 @@ impl Pipeline {
 
     /// Takes a message from `pg_logical_emit_message`.
     fn logical(&mut self, logical: &Logical<'_>) -> Result<Output<'_>, Error> {
-        let Logical { transactional, lsn, prefix, content } = *logical;
-        let is_taken = self.connector.as_ref().is_some_and(|connector| connector.task.takes_message(prefix));
+        let Logical { transactional, prefix, content, .. } = *logical;
+        let own = self.messages.iter().position(|outbox| outbox.prefix == prefix);
+        let is_taken =
+            own.is_some() || self.connector.as_ref().is_some_and(|connector| connector.task.takes_message(prefix));
         if !is_taken {
             return Ok(Output::None);
         }
-        let table = Arc::new(source_of(prefix));
         if !transactional {
-            return self.untransactional(&table, lsn, content);
+            return self.untransactional(own, logical);
+        }
+        if let Some(index) = own {
+            return self.event(index, content);
         }
         let (Some(transaction), Some(connector)) = (&self.transaction, &mut self.connector) else {
-            return Err(Error::Order("a transactional message outside a transaction"));
+            return Err(Error::Order(OUTSIDE));
         };
-        let source = connector.source(transaction);
+        let source = connector.source(transaction, self.now);
         let made = connector.task.message(prefix, content, true, &source, &mut connector.counts);
         let told = match made.as_deref() {
             Ok([message, ..]) => {
@@ -591,32 +573,56 @@ impl Pipeline {
             Ok([]) => Told::default(),
             Err(_) => Told::of_message(&connector.task, content),
         };
-        self.queue_all(&table, None, told, made.map_err(Reason::Connector))?;
+        self.queue_all(&Arc::new(source_of(prefix)), None, told, made.map_err(Reason::Connector))?;
         Ok(self.more())
+    }
+
+    /// Takes a message of an outbox without a table.
+    fn event(&mut self, index: usize, content: &[u8]) -> Result<Output<'_>, Error> {
+        let Pipeline { outboxes, messages, transaction, resume, ledger, counters, scratch, row, .. } = self;
+        let Some(transaction) = transaction else { return Err(Error::Order(OUTSIDE)) };
+        let outbox = &messages[index];
+        let mut said = outbox.read(content);
+        let mut passage = Passage { transaction, resume, ledger, counters, scratch };
+        if let Some(malformed) = said.take_fault() {
+            let position = passage.next();
+            if !passage.resume.admits(position, || outbox.id(&said))? {
+                return Ok(Output::None);
+            }
+            let ticket = passage.ledger.send(content.len());
+            let Begin { commit_time, xid, .. } = passage.transaction.begin;
+            let reason = Reason::Malformed(malformed);
+            let poison = outbox.poison(&said, reason, content, position, xid, commit_time);
+            return Ok(Output::Poison { ticket, poison: Box::new(poison) });
+        }
+        said.write(row);
+        passage.row(outbox.layout(&said), outboxes.len() + index, false, row, message::row(row))
     }
 
     /// A message that was sent whatever became of its transaction is no event that can be relied on. It comes between
     /// transactions, and is one by itself.
-    fn untransactional(&mut self, table: &Arc<TableName>, lsn: Lsn, content: &[u8]) -> Result<Output<'_>, Error> {
+    fn untransactional(&mut self, own: Option<usize>, logical: &Logical<'_>) -> Result<Output<'_>, Error> {
         if self.transaction.is_some() {
             return Err(Error::Order("a message that is not transactional inside a transaction"));
         }
-        let begin = Begin { final_lsn: lsn, commit_time: self.now(), xid: 0 };
-        self.transaction = Some(Transaction { begin, origin: self.origin, ordinal: 0 });
-        self.ledger.begin();
-        let told = match &self.connector {
-            Some(connector) => Told::of_message(&connector.task, content),
-            None => Told::default(),
+        let Logical { lsn, prefix, content, .. } = *logical;
+        let position = Position { commit_lsn: lsn, ordinal: 0 };
+        let (reason, now) = (Reason::Untransactional, self.now);
+        let poison = match (own.map(|index| &self.messages[index]), &self.connector) {
+            (Some(outbox), _) => outbox.poison(&outbox.read(content), reason, content, position, 0, now),
+            (None, Some(connector)) => {
+                Told::of_message(&connector.task, content).poison(position, source_of(prefix), reason, 0, now)
+            }
+            (None, None) => return Ok(Output::None),
         };
-        self.queue_all(table, None, told, Err(Reason::Untransactional))?;
-        self.transaction = None;
+        if !self.resume.admits(position, || poison.id.clone())? {
+            return Ok(Output::None);
+        }
+        self.ledger.begin();
+        let ticket = self.ledger.send(content.len());
         // Nobody knows where its log record ends: the next keepalive or commit does.
-        self.ledger.commit(lsn.max(self.ledger.newest()), begin.commit_time);
-        Ok(self.more())
-    }
-
-    fn now(&self) -> PgTime {
-        self.connector.as_ref().map_or(PgTime(0), |connector| connector.now)
+        self.ledger.commit(lsn.max(self.ledger.newest()), now);
+        Ok(Output::Poison { ticket, poison: Box::new(poison) })
     }
 
     /// Queues what a task makes of the beginning or end of the transaction.
@@ -627,7 +633,7 @@ impl Pipeline {
         let (Some(transaction), Some(connector)) = (&self.transaction, &self.connector) else {
             return Ok(());
         };
-        let made = make(&connector.task, &connector.source(transaction), &connector.counts);
+        let made = make(&connector.task, &connector.source(transaction, self.now), &connector.counts);
         let made = made.map(|message| message.into_iter().collect()).map_err(Reason::Connector);
         self.queue_all(&Arc::default(), None, Told::default(), made)
     }
@@ -705,7 +711,7 @@ impl Pipeline {
 }
 
 impl Connector {
-    fn source(&self, transaction: &Transaction) -> Source {
+    fn source(&self, transaction: &Transaction, now: PgTime) -> Source {
         let Begin { commit_time, xid, .. } = transaction.begin;
         Source {
             position: Position { commit_lsn: transaction.begin.final_lsn, ordinal: transaction.ordinal },
@@ -714,7 +720,7 @@ impl Connector {
             xid,
             commit_time,
             snapshot: transaction.origin.is_table(),
-            now: self.now,
+            now,
         }
     }
 }

@@ -16,12 +16,13 @@ use std::{fmt, sync::Arc};
 use super::template::Template;
 use crate::debezium::Task;
 
+pub(super) use headers::fault;
 pub use layout::MissingColumn;
 pub(crate) use layout::is_topic;
 pub(super) use layout::{Draft, Layout, Refused, Scratch};
 pub use poison::{Poison, Reason};
 
-/// One outbox table as configured.
+/// One outbox as configured, a table or messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outbox {
     pub name: TableName,

@@ -92,6 +92,7 @@ pub struct TypeOid(pub u32);
 
 impl TypeOid {
     pub const BYTEA: TypeOid = TypeOid(17);
+    pub const TEXT: TypeOid = TypeOid(25);
     pub const TIMESTAMP: TypeOid = TypeOid(1114);
     pub const TIMESTAMPTZ: TypeOid = TypeOid(1184);
 

@@ -5,6 +5,7 @@ mod changes;
 #[path = "../support/encode.rs"]
 mod encode;
 mod ledger;
+mod message_outbox;
 mod messages;
 #[path = "../support/outbox.rs"]
 mod outbox;

@@ -40,7 +40,7 @@ pub(super) fn plain(value: &RawValue) -> Vec<u8> {
 }
 
 /// What is wrong, and nothing of what the column holds: serde's words for another kind of value repeat the value.
-fn fault(error: &Error) -> String {
+pub(in crate::pipeline) fn fault(error: &Error) -> String {
     match error.classify() {
         Category::Data => "it is JSON of another kind".to_owned(),
         Category::Io | Category::Syntax | Category::Eof => error.to_string(),

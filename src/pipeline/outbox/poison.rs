@@ -3,7 +3,7 @@
 use super::TableName;
 use crate::{
     debezium::Refusal,
-    pipeline::{frame::PgTime, lsn::Position},
+    pipeline::{frame::PgTime, lsn::Position, message::Malformed},
 };
 
 /// An event that no sink can take as it is, and why. It is never skipped: what happens next is the session's decision.
@@ -47,6 +47,8 @@ pub enum Reason {
         "the message is not transactional: it would come whatever becomes of the transaction that sent it; send true as the first argument of pg_logical_emit_message"
     )]
     Untransactional,
+    #[error(transparent)]
+    Malformed(Malformed),
     #[error(transparent)]
     Connector(Refusal),
 }

@@ -69,6 +69,7 @@ impl DeadLetter {
                 | Reason::Bytea
                 | Reason::Encoding(_)
                 | Reason::Untransactional
+                | Reason::Malformed(_)
                 | Reason::Connector(_) => ReasonClass::Unroutable,
             },
             reason: poison.reason.to_string(),
