@@ -52,16 +52,34 @@ $walpost$;
 
 grant usage on schema walpost to walpost_stream, walpost_operate, walpost_enqueue;
 
--- To stream: the log itself needs no right on the table; comparing the two does.
-grant select on walpost.outbox to walpost_stream;
+do $walpost$
+begin
+    if to_regclass('walpost.outbox') is not null then
+        -- To stream: the log itself needs no right on the table; comparing the two does.
+        grant select on walpost.outbox to walpost_stream;
 
--- To operate: look at events, and delete those that are published.
-grant select, delete on walpost.outbox to walpost_operate;
+        -- To operate: look at events, and delete those that are published.
+        grant select, delete on walpost.outbox to walpost_operate;
 
--- To enqueue: insert, and find the event of an idempotency key; not read what others wrote.
-grant insert, select (id, idempotency_key) on walpost.outbox to walpost_enqueue;
-revoke execute on function walpost.enqueue from public;
-grant execute on function walpost.enqueue to walpost_enqueue;
+        -- To enqueue: insert, and find the event of an idempotency key; not read what others wrote.
+        grant insert, select (id, idempotency_key) on walpost.outbox to walpost_enqueue;
+        revoke execute on function walpost.enqueue from public;
+        grant execute on function walpost.enqueue to walpost_enqueue;
+    end if;
+end
+$walpost$;
+
+-- The outbox without a table (emit.sql).
+do $walpost$
+begin
+    if to_regproc('walpost.emit') is not null then
+        revoke execute on function walpost.emit from public;
+        grant execute on function walpost.emit to walpost_enqueue;
+        revoke execute on function walpost.emit_bytes from public;
+        grant execute on function walpost.emit_bytes to walpost_enqueue;
+    end if;
+end
+$walpost$;
 
 -- What only the partitioned outbox has.
 do $walpost$

@@ -26,7 +26,7 @@ pub use kafka::{kafka, unreachable};
 pub use needs::{Need, needs};
 pub use outbox::outbox;
 pub use progress::progress;
-pub use publication::publication;
+pub use publication::{emit, publication};
 pub use server::{server, synchronous, synchronous_names};
 pub use slot::{failover, loss, lost_in, slot, slot_to_be_made};
 

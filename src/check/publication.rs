@@ -2,12 +2,14 @@
 
 use super::{Finding, needs};
 use crate::{
+    config::Config,
     pipeline::outbox::Outbox,
     postgres::{
         publication::{Publication, Published},
         quote,
         table::{Kind, Table},
     },
+    setup::names,
 };
 
 /// What is wrong with the publication `name`, seen from the outboxes (each with its table, where there is one).
@@ -21,7 +23,6 @@ pub fn publication(
     let quoted = quote::ident(name);
     let about = format!("publication {quoted}");
     let Some(publication) = publication else {
-        let tables: Vec<_> = outboxes.iter().map(|(outbox, _)| table_name(outbox)).collect();
         let slot = if slot_exists {
             "; the slot is older than that: if the stream still does not find it, drop the slot and make it again (what it has \
              not sent must then be sent from the table)"
@@ -32,15 +33,15 @@ pub fn publication(
             about,
             "does not exist in this database",
             format!(
-                "walpost setup, or: create publication {quoted} for table {} with (publish = 'insert', \
+                "walpost setup, or: create publication {quoted}{} with (publish = 'insert', \
                  publish_via_partition_root = true){slot}",
-                tables.join(", ")
+                for_tables(outboxes)
             ),
         )];
     };
     let mut findings = Vec::new();
     let inserts_only = format!("alter publication {quoted} set (publish = 'insert')");
-    if !publication.inserts {
+    if !publication.inserts && !outboxes.is_empty() {
         findings.push(Finding::error(&about, "does not publish inserts: no event would be sent", &inserts_only));
     }
     findings.extend(changes(publication, &about, &inserts_only));
@@ -51,6 +52,26 @@ pub fn publication(
         }
     }
     findings
+}
+
+/// The functions that send messages `exist` and are not `current`: they take another prefix than the configuration has.
+pub fn emit(config: &Config, exist: bool, current: bool) -> Option<Finding> {
+    (exist && !current).then(|| {
+        Finding::warning(
+            format!("function {}", quote::qualified(names::home(config), "emit")),
+            format!(
+                "takes another prefix than {} where it is given none: whatever it sends so may be nobody's",
+                config.prefixes()
+            ),
+            "walpost setup, which makes it anew",
+        )
+    })
+}
+
+/// ` for table …`, or nothing where all events are messages.
+fn for_tables(outboxes: &[(&Outbox, Option<&Table>)]) -> String {
+    let tables: Vec<_> = outboxes.iter().map(|(outbox, _)| table_name(outbox)).collect();
+    if tables.is_empty() { String::new() } else { format!(" for table {}", tables.join(", ")) }
 }
 
 /// Updates and deletes are no events, and fail in the application where a table cannot be identified by a key.
@@ -98,15 +119,14 @@ pub(super) fn others(
     outboxes: &[(&Outbox, Option<&Table>)],
 ) -> Option<Finding> {
     if publication.all_tables {
-        let tables: Vec<_> = outboxes.iter().map(|(outbox, _)| table_name(outbox)).collect();
         return Some(Finding::warning(
             about,
             "is for all tables: every change of the database is decoded, sent to walpost and thrown away there",
             format!(
-                "stop walpost, then: drop publication {quoted}; create publication {quoted} for table {} with (publish = \
+                "stop walpost, then: drop publication {quoted}; create publication {quoted}{} with (publish = \
                  'insert', publish_via_partition_root = true). The slot sees the new one only from then on: do it when walpost \
                  has caught up",
-                tables.join(", ")
+                for_tables(outboxes)
             ),
         ));
     }

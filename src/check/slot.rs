@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Finding, size};
 use crate::{
-    config::OnSlotLoss,
+    config::{Config, OnSlotLoss},
     postgres::{
         progress::Progress,
         quote,
@@ -68,8 +68,26 @@ pub fn lost_in(first: &Slot, second: &Slot, apart: Duration) -> Option<Duration>
 }
 
 /// The slot is not what walpost left, by what the row of progress, which is this server's, `known`s of it: gone, given up, or
-/// confirmed by others. `on_slot_loss` says what mends it.
-pub fn loss(name: &str, slot: Option<&Slot>, known: Option<&Progress>, on_slot_loss: OnSlotLoss) -> Option<Finding> {
+/// confirmed by others. The configuration says what mends it.
+pub fn loss(config: &Config, slot: Option<&Slot>, known: Option<&Progress>) -> Option<Finding> {
+    let remedy = match config.on_slot_loss {
+        _ if !config.messages.is_empty() => {
+            "walpost run --accept-gap, which makes the slot anew: messages that it held are in no table, and whoever sent them \
+             can alone send them again"
+        }
+        OnSlotLoss::Recover => {
+            "walpost run, which makes the slot anew and sends the rows that are not proven published (on_slot_loss = \
+             \"recover\")"
+        }
+        OnSlotLoss::Halt => {
+            "walpost run --on-slot-loss recover, which makes the slot anew and sends the rows that are not proven published, \
+             or walpost run --accept-gap, which sends none of them"
+        }
+    };
+    lost(&config.slot, slot, known, remedy)
+}
+
+fn lost(name: &str, slot: Option<&Slot>, known: Option<&Progress>, remedy: &str) -> Option<Finding> {
     let known = known?;
     let begun = known.started.is_some() && known.reading.is_none();
     let rewinds = known.rewind.as_ref().is_some_and(|rewind| !rewind.done);
@@ -83,16 +101,6 @@ pub fn loss(name: &str, slot: Option<&Slot>, known: Option<&Progress>, on_slot_l
             format!("was moved by hand or by another program, or made anew: it begins at {}", position(slot))
         }
         Some(_) => return None,
-    };
-    let remedy = match on_slot_loss {
-        OnSlotLoss::Recover => {
-            "walpost run, which makes the slot anew and sends the rows that are not proven published (on_slot_loss = \
-             \"recover\")"
-        }
-        OnSlotLoss::Halt => {
-            "walpost run --on-slot-loss recover, which makes the slot anew and sends the rows that are not proven published, \
-             or walpost run --accept-gap, which sends none of them"
-        }
     };
     Some(Finding::error(
         format!("slot {}", quote::ident(name)),
@@ -299,21 +307,20 @@ pub(super) mod tests {
     #[test]
     fn a_slot_that_is_not_what_was_left_is_a_loss() {
         let known = Progress { started: Some("5:5:".to_owned()), confirmed: Some(Lsn(2)), ..default_progress() };
-        let found = |slot: Option<&Slot>, known: &Progress| loss("walpost", slot, Some(known), OnSlotLoss::Halt);
+        let found =
+            |slot: Option<&Slot>, known: &Progress| lost("walpost", slot, Some(known), "walpost run --accept-gap");
         let told = |found: Option<Finding>, words: &str| {
             let found = found.unwrap();
             assert!(found.what.contains(words) && found.remedy.contains("--accept-gap"), "{found:?}");
         };
         told(found(None, &known), "is gone; walpost knew it to be confirmed up to 0/2");
-        let lost = Slot { invalidation: Some("idle_timeout".into()), ..default_slot() };
-        told(found(Some(&lost), &known), "is lost (idle_timeout)");
+        let given_up = Slot { invalidation: Some("idle_timeout".into()), ..default_slot() };
+        told(found(Some(&given_up), &known), "is lost (idle_timeout)");
         assert_eq!(found(Some(&default_slot()), &known), None);
         let moved = Slot { confirmed: Some(Lsn(3)), ..default_slot() };
         assert_eq!(found(Some(&moved), &known), None, "the row is a little behind while it streams");
         told(found(Some(&moved), &Progress { stopped_clean: true, ..known.clone() }), "begins at 0/3");
         assert_eq!(found(None, &Progress { started: None, ..known.clone() }), None, "it was never made");
-        assert_eq!(loss("walpost", None, None, OnSlotLoss::Recover), None);
-        let recovers = loss("walpost", None, Some(&known), OnSlotLoss::Recover).unwrap();
-        assert!(recovers.remedy.starts_with("walpost run, which makes the slot anew"));
+        assert_eq!(lost("walpost", None, None, ""), None);
     }
 }

@@ -27,7 +27,7 @@ use crate::{
         table::Table,
     },
     prune::{self, Order},
-    setup::{names, tables},
+    setup::{facts::EmitFacts, names, tables},
 };
 
 /// A rate is what changes in so long at least.
@@ -130,13 +130,16 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
     for (outbox, table) in &outboxes {
         findings.extend(check::outbox(outbox, *table, &server.role));
     }
+    if let Some(emit) = EmitFacts::read(&client, config).await? {
+        findings.extend(check::emit(config, emit.exist, emit.current));
+    }
     findings.extend(match connector {
         Some(connector) => check::connector_publication(config, connector, publication.as_ref(), &outboxes),
         None => check::publication(&config.publication, publication.as_ref(), &outboxes, slot.is_some()),
     });
     findings.extend(connector.and_then(|_| check::connector_slot(config, slot.as_ref())));
     let here = known.as_ref().filter(|known| known.system_identifier == system_identifier);
-    match (check::loss(&config.slot, slot.as_ref(), here, config.on_slot_loss), &slot, config.snapshot) {
+    match (check::loss(config, slot.as_ref(), here), &slot, config.snapshot) {
         (Some(loss), ..) => findings.push(loss),
         (None, None, Snapshot::Initial) => findings.push(check::slot_to_be_made(&config.slot)),
         (None, None, Snapshot::Never) if connector.is_some() => {

@@ -79,6 +79,12 @@ pub const KEYS: &[Key] = &[
     key("publication", Kind::Text, Some("walpost"), "Publication, as the catalog holds its name"),
     outbox_key("table", Kind::Text, Some("walpost.outbox"), "Outbox table, as SQL writes its name"),
     outbox_key(
+        "message_prefix",
+        Kind::Text,
+        None,
+        "Prefix of logical messages that are the events, in place of a table",
+    ),
+    outbox_key(
         "preset",
         choice(&["walpost", "debezium", "destination", "status"], &[]),
         Some("walpost"),
@@ -134,7 +140,7 @@ pub const KEYS: &[Key] = &[
     key("http.listen", Kind::Text, Some("127.0.0.1:9464"), "Address of metrics and health, or off"),
     key("http.token_file", Kind::SecretFile, None, "File with the token that calls need that change the stream"),
     key("debezium", Kind::Properties, None, "Key of a Debezium connector, with format = debezium"),
-    key("outbox", Kind::Outboxes, None, "Several outboxes, each with its own table"),
+    key("outbox", Kind::Outboxes, None, "Several outboxes, each with its own table or prefix"),
 ];
 
 const fn key(path: &'static str, kind: Kind, default: Option<&'static str>, help: &'static str) -> Key {

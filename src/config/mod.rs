@@ -18,6 +18,7 @@ mod identifier;
 mod kafka;
 pub mod keys;
 mod librdkafka;
+mod message;
 mod preset;
 mod resolve;
 mod settings;
@@ -57,8 +58,11 @@ pub struct Config {
     pub slot: String,
     /// Name of the publication, as SQL would hold it unquoted.
     pub publication: String,
-    /// The outbox tables: at least one, but for a connector's, which may have none, or none that is known yet.
+    /// The outbox tables: at least one, unless there are [messages](Config::messages), but for a connector's, which may have
+    /// none, or none that is known yet.
     pub outboxes: Vec<Outbox>,
+    /// The outboxes without a table, each named by [`source_of`](crate::pipeline::source_of) the prefix of its messages.
+    pub messages: Vec<Outbox>,
     /// The connector that is run (`format = "debezium"`).
     pub debezium: Option<Debezium>,
     /// Its keys as given, without secrets: all of its file, or those that walpost has no setting for.
@@ -136,6 +140,17 @@ impl Config {
     pub fn load(flags: &Flags, needs: Needs) -> Result<Config, ConfigError> {
         let environment = Environment::of_process();
         Settings::gather(flags, &environment)?.resolve(&environment, needs)
+    }
+
+    /// The prefixes of outboxes without a table, in words.
+    pub fn prefixes(&self) -> String {
+        let quoted: Vec<_> = self.messages.iter().map(|outbox| format!("{:?}", outbox.name.table)).collect();
+        quoted.join(" or ")
+    }
+
+    /// Whether logical messages are asked of the server: there are outboxes of them, or a connector, which may take any.
+    pub fn wants_messages(&self) -> bool {
+        !self.messages.is_empty() || self.debezium.is_some()
     }
 }
 

@@ -34,6 +34,7 @@ impl Settings {
         let kafka = self.kafka(&typed)?;
         let database = self.database(&typed, environment, needs)?;
         let slot = self.slot(&typed)?;
+        let messages = self.messages(&typed.outbox)?;
         let own = self.distinct(std::mem::take(&mut typed.outbox))?;
         let (outboxes, debezium) = debezium::outboxes(self, &typed, own, &database, &slot, environment)?;
         let snapshot = match debezium.as_ref().map(|debezium| debezium.connector().snapshot) {
@@ -57,6 +58,7 @@ impl Settings {
             slot,
             kafka,
             outboxes,
+            messages,
             debezium,
             publication: typed.publication,
             snapshot,
@@ -165,11 +167,11 @@ impl Settings {
     fn distinct(&self, outboxes: Vec<Outbox>) -> Result<Vec<(typed::Format, outbox::Outbox)>, ConfigError> {
         let mut seen = BTreeSet::new();
         for (index, outbox) in outboxes.iter().enumerate() {
-            if !seen.insert(&outbox.table) {
+            if outbox.table.as_ref().is_some_and(|table| !seen.insert(table)) {
                 return Err(self.refuse(&format!("outbox[{index}].table"), "another [[outbox]] has this table already"));
             }
         }
-        Ok(outboxes.into_iter().map(|outbox| (outbox.format, outbox.resolve())).collect())
+        Ok(outboxes.into_iter().filter_map(|outbox| Some((outbox.format, outbox.resolve()?))).collect())
     }
 
     /// What a file holds, without the newline at its end.
@@ -187,9 +189,11 @@ impl Settings {
 }
 
 impl Outbox {
-    fn resolve(self) -> outbox::Outbox {
-        outbox::Outbox {
-            name: self.table,
+    /// None: it has no table.
+    fn resolve(self) -> Option<outbox::Outbox> {
+        let name = self.table?;
+        Some(outbox::Outbox {
+            name,
             after_publish: match self.after_publish {
                 typed::AfterPublish::Keep => AfterPublish::Keep,
                 typed::AfterPublish::Mark => AfterPublish::Mark(self.columns.marks()),
@@ -200,7 +204,7 @@ impl Outbox {
             timestamp: self.record.timestamp,
             order_by: self.order_by,
             format: outbox::Format::Native,
-        }
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     flags::Flags,
     kafka,
     keys::{COLUMNS, KEYS, Key, Kind},
-    preset, suggest,
+    message, preset, suggest,
 };
 
 /// Every key that has a value, by its path. Secrets are in it: only `show` may print it.
@@ -50,6 +50,7 @@ impl Settings {
         }
         settings.lay_variables(environment)?;
         settings.lay_flags(flags)?;
+        settings.settle_messages()?;
         settings.one_or_many_outboxes()?;
         settings.route_by_preset();
         settings.refuse_what_is_not_built()?;
@@ -131,8 +132,10 @@ impl Settings {
         if outbox.value.as_array().is_some_and(Vec::is_empty) {
             return Err(self.refuse("outbox", "the list is empty; write at least one [[outbox]], or `table`"));
         }
-        if let Some(index) = self.outboxes().iter().position(|outbox| outbox.get("table").is_none()) {
-            return Err(self.refuse(&format!("outbox[{index}]"), "each [[outbox]] names its table; write `table`"));
+        let is_unnamed = |outbox: &Value| outbox.get("table").is_none() && !message::is_messages(outbox);
+        if let Some(index) = self.outboxes().iter().position(is_unnamed) {
+            let problem = "each [[outbox]] names its table; write `table` (or `message_prefix`)";
+            return Err(self.refuse(&format!("outbox[{index}]"), problem));
         }
         match self.entries.remove("table") {
             Some(Entry { origin: Origin::Default, .. }) | None => Ok(()),
@@ -198,7 +201,8 @@ impl Settings {
     fn shared_with(&self, own: &Value, shared: &Table) -> Table {
         let mut shared = shared.clone();
         let is_default = self.entries.get("route.topic").is_some_and(|entry| entry.origin == Origin::Default);
-        if let (true, Some(word)) = (is_default, own.get("preset").and_then(Value::as_str)) {
+        let word = if message::is_messages(own) { Some("walpost") } else { own.get("preset").and_then(Value::as_str) };
+        if let (true, Some(word)) = (is_default, word) {
             let usual = Key::find("route.topic").and_then(|key| key.default);
             if let (Some(topic), Some(Value::Table(route))) = (preset::topic(word).or(usual), shared.get_mut("route")) {
                 route.insert("topic".to_owned(), Value::from(topic));
@@ -252,7 +256,7 @@ fn over(own: &Value, shared: &Table) -> Table {
 }
 
 /// The value at a path with at most one section.
-fn find<'a>(table: &'a Value, path: &str) -> Option<&'a Value> {
+pub(super) fn find<'a>(table: &'a Value, path: &str) -> Option<&'a Value> {
     match path.split_once('.') {
         None => table.get(path),
         Some((section, member)) => table.get(section)?.get(member),

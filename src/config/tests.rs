@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use crate::pipeline::{
     OnUpdate,
     outbox::{AfterPublish, Timestamp},
+    source_of,
 };
 
 use super::{
@@ -376,7 +377,10 @@ fn several_outboxes_share_what_stands_above_them() {
             "walpost.toml: outbox[0].table: \"a b\" holds a character that SQL takes only in double quotes, \
              as in \"order events\"",
         ),
-        ("[[outbox]]\npreset = 'debezium'", "walpost.toml: outbox[0]: each [[outbox]] names its table; write `table`"),
+        (
+            "[[outbox]]\npreset = 'debezium'",
+            "walpost.toml: outbox[0]: each [[outbox]] names its table; write `table` (or `message_prefix`)",
+        ),
         ("outbox = []", "walpost.toml: outbox: the list is empty; write at least one [[outbox]], or `table`"),
         ("outbox = 'a'", "walpost.toml: outbox: write each outbox as a table of its own, [[outbox]]"),
     ] {
@@ -487,4 +491,70 @@ fn what_is_done_after_publishing_is_the_outboxs_own() {
     let AfterPublish::Mark(marks) = &outboxes[0].after_publish else { panic!("it is marked") };
     assert_eq!((&*marks.status.name, marks.status.named, &*marks.published_at.name), ("state", true, "published_at"));
     assert_eq!(outboxes[1].after_publish, AfterPublish::Keep);
+}
+
+#[test]
+fn an_outbox_may_be_messages_in_place_of_a_table() {
+    for typed in [
+        typed().flags(&["--message-prefix", "outbox"]),
+        typed().variable("WALPOST_MESSAGE_PREFIX", "outbox"),
+        typed().file("message_prefix = \"outbox\""),
+        typed().file("[[outbox]]\nmessage_prefix = \"outbox\""),
+    ] {
+        let config = typed.config();
+        assert!(config.outboxes.is_empty() && config.wants_messages(), "{:?}", typed.flags);
+        let [outbox] = &config.messages[..] else { panic!("{:?}", config.messages) };
+        assert_eq!(outbox.name, source_of("outbox"));
+        assert_eq!(outbox.topic, "outbox.event.${aggregate_type}".parse().unwrap());
+    }
+    assert!(!typed().config().wants_messages());
+}
+
+#[test]
+fn messages_stand_beside_tables_and_take_nothing_of_theirs() {
+    let typed = typed().file(
+        "preset = \"destination\"\nafter_publish = \"mark\"\norder_by = \"created_at\"\n[columns]\nid = \"event\"\n\
+         [[outbox]]\ntable = \"app.events\"\n\
+         [[outbox]]\nmessage_prefix = \"a\"\n\
+         [[outbox]]\nmessage_prefix = \"b\"\nroute.topic = \"b.${region}\"\nrecord.timestamp = \"column\"\n",
+    );
+    let config = typed.config();
+    assert_eq!(config.outboxes.len(), 1);
+    let [a, b] = &config.messages[..] else { panic!("{:?}", config.messages) };
+    assert_eq!((a.name.clone(), b.name.clone()), (source_of("a"), source_of("b")));
+    assert_eq!(a.topic, "outbox.event.${aggregate_type}".parse().unwrap());
+    assert_eq!(b.topic, "b.${region}".parse().unwrap());
+    assert_eq!((&*a.columns.id, &a.after_publish, a.order_by.len()), ("id", &AfterPublish::Keep, 0));
+    assert_eq!((a.timestamp, b.timestamp), (Timestamp::Commit, Timestamp::Column));
+    assert_eq!(config.prefixes(), "\"a\" or \"b\"");
+}
+
+#[test]
+fn what_is_about_tables_cannot_stand_beside_a_prefix() {
+    for (key, remedy) in [
+        ("table = \"a.b\"", "an outbox is a table or messages"),
+        ("columns.id = \"x\"", "leave columns out"),
+        ("preset = \"debezium\"", "leave preset out"),
+        ("order_by = \"x\"", "leave order_by out"),
+        ("after_publish = \"delete\"", "leave after_publish out"),
+        ("format = \"debezium\"", "DecodeLogicalDecodingMessageContent"),
+    ] {
+        for file in [format!("message_prefix = \"p\"\n{key}"), format!("[[outbox]]\nmessage_prefix = \"p\"\n{key}")] {
+            let error = typed().file(&file).error();
+            let name = key.split(['.', ' ']).next().unwrap();
+            assert!(error.contains(remedy) && error.contains(name), "{file}: {error}");
+        }
+    }
+    let error = typed().file("format = \"debezium\"\n[[outbox]]\nmessage_prefix = \"p\"").error();
+    assert_eq!(error, "walpost.toml: format: no [[outbox]] is the connector's; write one for each of its tables");
+    let twice = "[[outbox]]\nmessage_prefix = \"p\"\n[[outbox]]\nmessage_prefix = \"p\"";
+    let error = typed().file(twice).error();
+    assert_eq!(error, "walpost.toml: outbox[1].message_prefix: another [[outbox]] has this prefix already");
+    let error = typed().file("message_prefix = \"p\"\n[[outbox]]\ntable = \"a.b\"").error();
+    assert!(error.contains("leave this one out"), "{error}");
+    let error = typed().file("[[outbox]]\nmessage_prefix = \"\"").error();
+    assert!(error.contains("outbox[0].message_prefix: this is empty"), "{error}");
+    let error = typed().file("message_prefix = \"\"").error();
+    assert!(error.contains("this is empty"), "{error}");
+    assert!(typed().file("[[outbox]]\nformat = \"native\"").error().contains("write `table` (or `message_prefix`)"));
 }

@@ -140,8 +140,11 @@ pub(super) struct Http {
 
 #[derive(Deserialize)]
 pub(super) struct Outbox {
-    #[serde(deserialize_with = "value::table")]
-    pub(super) table: TableName,
+    /// There is either a table or a prefix.
+    #[serde(default, deserialize_with = "value::optional_table")]
+    pub(super) table: Option<TableName>,
+    #[serde(default, deserialize_with = "value::optional_text")]
+    pub(super) message_prefix: Option<String>,
     pub(super) preset: Preset,
     pub(super) format: Format,
     #[serde(default)]

@@ -152,6 +152,10 @@ pub(super) fn table<'de, D: Deserializer<'de>>(from: D) -> Result<TableName, D::
     text(from)?.parse().map_err(D::Error::custom)
 }
 
+pub(super) fn optional_table<'de, D: Deserializer<'de>>(from: D) -> Result<Option<TableName>, D::Error> {
+    table(from).map(Some)
+}
+
 /// A name as the catalog holds it.
 pub(super) fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let name = text(from)?;

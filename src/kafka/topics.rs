@@ -35,7 +35,8 @@ impl Pattern {
                 patterns.push(pattern);
             }
         };
-        config.outboxes.iter().for_each(|outbox| add(Pattern::of(&outbox.topic)));
+        let outboxes = config.outboxes.iter().chain(&config.messages);
+        outboxes.for_each(|outbox| add(Pattern::of(&outbox.topic)));
         if let Some(debezium) = &config.debezium {
             // Its tables may not be known.
             add(Pattern::of(debezium.topic()));

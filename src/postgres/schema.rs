@@ -17,6 +17,7 @@ const RECORD: &str = include_str!("../../sql/setup_record.sql");
 const DEAD_LETTER: &str = include_str!("../../sql/dead_letter.sql");
 const PROGRESS: &str = include_str!("../../sql/progress.sql");
 const TXID: &str = include_str!("../../sql/txid.sql");
+const EMIT: &str = include_str!("../../sql/emit.sql");
 const EVENT_STATE: &str = include_str!("../../sql/event_state.sql");
 const PUBLICATION_TABLE: &str = "\
 do $walpost$
@@ -28,8 +29,22 @@ end
 $walpost$;
 ";
 
+const PUBLICATION_OF_MESSAGES: &str = "\
+-- Messages are streamed whatever the publication has: it has no table.
+do $walpost$
+begin
+    create publication walpost with (publish = 'insert', publish_via_partition_root = true);
+exception when duplicate_object then
+    raise notice 'the publication exists already and is left as it is';
+end
+$walpost$;
+";
+
 /// Arguments of `enqueue`, as its signature is written.
 pub const ENQUEUE_ARGUMENTS: &str = "text, text, text, jsonb, jsonb, text, text, timestamptz";
+/// Arguments of `emit` and `emit_bytes`.
+pub const EMIT_ARGUMENTS: &str = "text, text, text, jsonb, jsonb, text, text, timestamptz, text";
+pub const EMIT_BYTES_ARGUMENTS: &str = "text, text, text, bytea, jsonb, text, text, timestamptz, text";
 /// Arguments of `make_partitions`.
 pub const MAKE_PARTITIONS_ARGUMENTS: &str = "date, integer";
 
@@ -61,6 +76,12 @@ pub fn dead_letter(schema: &str) -> String {
 /// The table that holds the proof of publication, in `schema`.
 pub fn progress(schema: &str) -> String {
     Names::of_schema(schema).render(PROGRESS)
+}
+
+/// The functions `emit` and `emit_bytes`, in `schema`, which take this prefix where none is given.
+pub fn emit(schema: &str, prefix: &str) -> String {
+    let default = format!("default {}", quote::literal(prefix));
+    Names::of_schema(schema).render(EMIT).replace("default 'outbox'", &default)
 }
 
 impl Names {
@@ -97,6 +118,11 @@ impl Names {
 
     pub fn publication(&self) -> String {
         self.render(PUBLICATION)
+    }
+
+    /// A publication without tables.
+    pub fn publication_of_messages(&self) -> String {
+        self.render(PUBLICATION_OF_MESSAGES)
     }
 
     /// One more table for the publication, any number of times.
@@ -180,13 +206,15 @@ fn next_token(text: &str) -> &str {
 mod tests {
     use super::*;
 
-    const ALL: [&str; 12] = [
+    const ALL: [&str; 14] = [
         OUTBOX,
         OUTBOX_PARTITIONED,
         ENQUEUE,
         ENQUEUE_PARTITIONED,
         PUBLICATION,
         PUBLICATION_TABLE,
+        PUBLICATION_OF_MESSAGES,
+        EMIT,
         ROLES,
         RECORD,
         DEAD_LETTER,

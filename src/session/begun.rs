@@ -57,7 +57,7 @@ pub(super) async fn begin(
             slot: &config.slot,
             publications: &publications,
             start,
-            messages: config.debezium.is_some(),
+            messages: config.wants_messages(),
         })
         .await?;
     // Parked aggregates are known before the first record is sent.

@@ -113,6 +113,9 @@ pub(super) async fn unproven(
     progress: Option<&Progress>,
 ) -> (Unproven, Result<(), String>) {
     let untold = |why: String| (Unproven::Unknown(why.clone()), Err(why));
+    if config.outboxes.is_empty() && !config.messages.is_empty() {
+        return untold("messages are in no table".to_owned());
+    }
     let Some(progress) = progress else {
         return untold("there is no proof of what is published: walpost setup prepares it".to_owned());
     };
@@ -166,8 +169,16 @@ pub(super) fn answer(
 ) -> Result<Cure, Error> {
     // Who moves a slot on purpose wants what it passed over left out.
     let moved = loss.what == What::Moved && learnt.accept_gap;
+    let recovers = config.on_slot_loss == OnSlotLoss::Recover && provable.is_ok() && !config.outboxes.is_empty();
     let recovery = match (config.on_slot_loss, provable) {
         _ if moved => Err("it was moved on purpose".to_owned()),
+        _ if !config.messages.is_empty() && recovers && take(&mut learnt.accept_gap) => once_more(learnt),
+        _ if !config.messages.is_empty() => Err(format!(
+            "Messages with the prefix {} are in no table: what the slot held of them is gone, and whoever sent it can alone \
+             send it again. walpost run --accept-gap goes on with a new slot, and sends {}",
+            config.prefixes(),
+            if recovers { "the rows that are not proven published, and no message" } else { "none of them" }
+        )),
         (OnSlotLoss::Recover, Ok(())) => once_more(learnt),
         (OnSlotLoss::Recover, Err(why)) => Err(format!(
             "on_slot_loss = \"recover\" cannot tell which rows to send: {why}. Compare the table with the topics; \

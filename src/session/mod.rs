@@ -158,6 +158,7 @@ pub async fn run(
     let kafka = Kafka::new(config, learnt.batches, source, fates.sets_aside())?;
     let limits = Limits { records: config.in_flight_records, bytes: config.in_flight_bytes };
     let mut pipeline = Pipeline::new(config.outboxes.clone(), config.on_update, start, limits);
+    pipeline.take_messages(&config.messages);
     let task = config.debezium.as_ref().map(|debezium| &debezium.task);
     task.into_iter().for_each(|task| pipeline.run(Arc::clone(task)));
     let mut session = Session {

@@ -45,8 +45,10 @@ impl Session<'_> {
         now.turn(pipeline.ledger().oldest(), SystemTime::now());
         now.oldest_unconfirmed = pipeline.oldest_unconfirmed();
         let counters = pipeline.counters();
-        published.events.resize(config.outboxes.len(), 0);
-        for ((outbox, total), known) in config.outboxes.iter().zip(&counters.events).zip(&mut published.events) {
+        published.events.resize(counters.events.len(), 0);
+        for ((outbox, total), known) in
+            config.outboxes.iter().chain(&config.messages).zip(&counters.events).zip(&mut published.events)
+        {
             if total != known {
                 *now.events.entry(outbox.name.to_string()).or_default() += total - *known;
                 *known = *total;

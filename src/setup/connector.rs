@@ -52,7 +52,7 @@ pub fn plan(config: &Config, connector: &Connector, facts: &Facts) -> Result<Pla
         publication(&mut steps, config, connector, facts)?;
     }
     // What was lost with a slot is for the stream to answer.
-    if check::loss(&config.slot, facts.slot.as_ref(), facts.own(), config.on_slot_loss).is_none() {
+    if check::loss(config, facts.slot.as_ref(), facts.own()).is_none() {
         plan::slot(&mut steps, config, facts);
     }
     let recorded = plan::record(&mut steps, config, facts);

@@ -43,7 +43,9 @@ pub struct Facts {
     pub progress_is_foreign: bool,
     /// The view of what has become of each event is there.
     pub event_state_exists: bool,
-    /// One for each outbox of the configuration, in its order.
+    /// None where no outbox is messages.
+    pub emit: Option<EmitFacts>,
+    /// One for each outbox table of the configuration, in its order.
     pub outboxes: Vec<OutboxFacts>,
     pub publication: Option<Publication>,
     pub slot: Option<Slot>,
@@ -60,6 +62,19 @@ pub struct SchemaFacts {
     pub exists: bool,
     /// We may make things in it.
     pub create: bool,
+}
+
+/// The functions `emit` and `emit_bytes`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmitFacts {
+    /// At least one of them is there.
+    pub exist: bool,
+    /// They are there, and take the first prefix of the configuration where none is given.
+    pub current: bool,
+    /// One of them is there, and is another role's.
+    pub foreign: bool,
+    /// The roles have their rights on them and on what is at home.
+    pub granted: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -106,7 +121,7 @@ impl Facts {
                 granted: match &table {
                     Some(table) => {
                         granted(client, table.oid, &outbox.name.schema).await?
-                            && (outbox.name.schema != home || granted_at_home(client, home).await?)
+                            && (outbox.name.schema != home || granted_at_home(client, home, true).await?)
                     }
                     None => false,
                 },
@@ -148,6 +163,7 @@ impl Facts {
             progress_is_foreign: known.as_ref().is_some_and(|known| known.system_identifier != system_identifier),
             known,
             event_state_exists: exists(client, home, EVENT_STATE).await?,
+            emit: EmitFacts::read(client, config).await?,
             outboxes,
             publication: Publication::read(client, server.major(), &config.publication).await?,
             may_not_replicate: slot.is_none() && may_not_replicate(config).await,
@@ -156,6 +172,36 @@ impl Facts {
             stream_role_replicates: find(ROLES[0]).map(|(_, replicates)| *replicates),
             server,
         })
+    }
+}
+
+impl EmitFacts {
+    /// None: no outbox is messages.
+    pub async fn read(client: &Client, config: &Config) -> Result<Option<EmitFacts>, Error> {
+        let Some(outbox) = config.messages.first() else { return Ok(None) };
+        let (home, prefix) = (names::home(config), &outbox.name.table);
+        let row = client
+            .query_one(
+                "select count(*) = 2 and coalesce(bool_and(
+                            strpos(pg_get_function_arguments(p.oid), 'prefix text DEFAULT ' || quote_literal($2::text) || '::text') > 0), false),
+                        coalesce(bool_or(not pg_has_role(p.proowner, 'USAGE')), false),
+                        count(*) = 2 and coalesce(bool_and(has_function_privilege(r.oid, p.oid, 'EXECUTE')
+                            and has_schema_privilege(r.oid, n.oid, 'USAGE')), false),
+                        count(*) > 0
+                 from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+                 left join pg_roles r on r.rolname = 'walpost_enqueue'
+                 where n.nspname = $1 and p.proname in ('emit', 'emit_bytes')",
+                &[&home, &prefix],
+            )
+            .await?;
+        // Where a table is walpost's own, its grants show whether those at home are there.
+        let own = config.outboxes.iter().any(|outbox| names::is_own(&outbox.columns));
+        Ok(Some(EmitFacts {
+            exist: row.try_get(3)?,
+            current: row.try_get(0)?,
+            foreign: row.try_get(1)?,
+            granted: row.try_get(2)? && (own || granted_at_home(client, home, false).await?),
+        }))
     }
 }
 
@@ -210,14 +256,15 @@ async fn granted(client: &Client, table: u32, schema: &str) -> Result<bool, Erro
 }
 
 /// Its grants on walpost's other tables and views are there; these too.
-async fn granted_at_home(client: &Client, home: &str) -> Result<bool, Error> {
+/// `view`: the one of the state of events is among them.
+async fn granted_at_home(client: &Client, home: &str, view: bool) -> Result<bool, Error> {
     let row = client
         .query_one(
-            "select count(*) = 6 and coalesce(bool_and(has_table_privilege(r.oid, c.oid,
+            "select count(*) >= $5 and coalesce(bool_and(has_table_privilege(r.oid, c.oid,
                         case when r.rolname = 'walpost_stream' and c.relkind <> 'v' then 'INSERT' else 'SELECT' end)), false)
              from pg_roles r, pg_class c join pg_namespace n on n.oid = c.relnamespace
              where r.rolname in ('walpost_stream', 'walpost_operate') and n.nspname = $1 and c.relname in ($2, $3, $4)",
-            &[&home, &dead_letter::TABLE, &progress::TABLE, &EVENT_STATE],
+            &[&home, &dead_letter::TABLE, &progress::TABLE, &EVENT_STATE, &if view { 6_i64 } else { 4 }],
         )
         .await?;
     row.try_get(0)

@@ -52,6 +52,16 @@ pub fn is_first_in_schema(config: &Config, outbox: &Outbox) -> bool {
     own.next().is_some_and(|first| first.name.table == outbox.name.table)
 }
 
+/// The same where an outbox is none of the tables: those of the first table of walpost's own shape, at home.
+pub fn at_home(config: &Config) -> Names {
+    let own = config.outboxes.iter().find(|outbox| is_own(&outbox.columns));
+    Names {
+        schema: home(config).to_owned(),
+        table: own.map_or("outbox", |outbox| &outbox.name.table).to_owned(),
+        publication: config.publication.clone(),
+    }
+}
+
 /// The names that the SQL files take for an outbox.
 pub fn of(config: &Config, outbox: &Outbox) -> Names {
     Names {

@@ -107,6 +107,7 @@ pub fn plan(config: &Config, facts: &Facts, wish: Wish) -> Plan {
     for (outbox, have) in &outboxes {
         own_objects(&mut steps, config, facts, outbox, have, variant);
     }
+    emit(&mut steps, config, facts);
     dead_letters(&mut steps, config, facts);
     progress(&mut steps, config, facts);
     event_state(&mut steps, config, facts, &outboxes);
@@ -211,6 +212,22 @@ fn own_objects(
     }
 }
 
+/// The functions that send the events of an outbox without a table.
+fn emit(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
+    let (Some(outbox), Some(emit)) = (config.messages.first(), &facts.emit) else { return };
+    if emit.current {
+        return;
+    }
+    let home = names::home(config);
+    let makes = ["emit", "emit_bytes"].map(|name| Made::in_schema(Kind::Function, home, name));
+    let lacking = match emit.foreign {
+        true => Some(format!("needs the owner of function {}", quote::qualified(home, "emit"))),
+        false => lacking_in_schema(facts, home, &facts.home),
+    };
+    let title = format!("create {} and emit_bytes for messages with the prefix {:?}", makes[0], outbox.name.table);
+    steps.push(statements(title, schema::emit(home, &outbox.name.table), makes.into(), lacking, true));
+}
+
 /// Without the table an event that can never be delivered stops the stream.
 pub(super) fn dead_letters(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
     if facts.dead_letters_exist {
@@ -300,10 +317,14 @@ fn publication(steps: &mut Vec<Step>, config: &Config, facts: &Facts, outboxes: 
     };
     let Some(publication) = &facts.publication else {
         let made = Made::global(Kind::Publication, &config.publication);
-        let mut sql = names::of(config, outboxes[0].0).publication();
-        for (outbox, _) in &outboxes[1..] {
-            sql.push_str(&format!("\n{}\n", add(outbox)));
-        }
+        let sql = match outboxes {
+            [] => names::at_home(config).publication_of_messages(),
+            [(first, _), more @ ..] => {
+                let mut sql = names::of(config, first).publication();
+                more.iter().for_each(|(outbox, _)| sql.push_str(&format!("\n{}\n", add(outbox))));
+                sql
+            }
+        };
         let lacking = lacking_on_database(facts)
             .or_else(|| outboxes.iter().find_map(|(outbox, have)| lacking_on_table(outbox, have)));
         steps.push(statements(format!("create {made}"), sql, vec![made], lacking, false));
@@ -334,15 +355,21 @@ fn in_publication(publication: &Publication, outbox: &Outbox, table: Option<&Tab
 }
 
 fn roles(steps: &mut Vec<Step>, config: &Config, facts: &Facts, outboxes: &[(&Outbox, &OutboxFacts)]) {
+    let may_make = facts.server.role.create_role || facts.server.role.superuser;
+    let lacks = || format!("needs the attribute CREATEROLE, which {} lacks", quote::ident(&facts.server.role.name));
+    let made = |steps: &[Step]| {
+        let all: Vec<_> = facts.missing_roles.iter().map(|role| Made::global(Kind::Role, role)).collect();
+        all.into_iter().filter(|made| !steps.iter().any(|step| step.makes.contains(made))).collect::<Vec<_>>()
+    };
+    let mut at_home = false;
     for (outbox, have) in outboxes.iter().filter(|(outbox, _)| names::is_own(&outbox.columns)) {
         if have.granted {
             continue;
         }
-        let all: Vec<_> = facts.missing_roles.iter().map(|role| Made::global(Kind::Role, role)).collect();
-        let makes: Vec<_> =
-            all.into_iter().filter(|made| !steps.iter().any(|step| step.makes.contains(made))).collect();
-        let lacking = if !makes.is_empty() && !facts.server.role.create_role && !facts.server.role.superuser {
-            Some(format!("needs the attribute CREATEROLE, which {} lacks", quote::ident(&facts.server.role.name)))
+        at_home |= outbox.name.schema == names::home(config);
+        let makes = made(steps);
+        let lacking = if !makes.is_empty() && !may_make {
+            Some(lacks())
         } else if have.table.as_ref().is_some_and(|table| !table.owned) || !grants_enqueue(steps, have) {
             Some("needs the owner of the outbox and of its function enqueue".to_owned())
         } else {
@@ -354,6 +381,19 @@ fn roles(steps: &mut Vec<Step>, config: &Config, facts: &Facts, outboxes: &[(&Ou
             format!("create {}", makes.iter().map(Made::to_string).collect::<Vec<_>>().join(", "))
         };
         steps.push(statements(title, names::of(config, outbox).roles(), makes, lacking, true));
+    }
+    match &facts.emit {
+        Some(emit) if !emit.granted && !at_home => {
+            let makes = made(steps);
+            let lacking = match emit.foreign {
+                _ if !makes.is_empty() && !may_make => Some(lacks()),
+                true => Some("needs the owner of the function emit".to_owned()),
+                false => None,
+            };
+            let title = "grant the roles their rights on the functions emit and emit_bytes".to_owned();
+            steps.push(statements(title, names::at_home(config).roles(), makes, lacking, true));
+        }
+        Some(_) | None => {}
     }
 }
 
@@ -464,7 +504,7 @@ fn faults(config: &Config, facts: &Facts, outboxes: &[(&Outbox, &OutboxFacts)], 
     }
     faults.extend(check::failover(config.failover, &facts.server, facts.slot.as_ref()));
     let slot = facts.slot.as_ref();
-    match check::loss(&config.slot, slot, facts.own(), config.on_slot_loss) {
+    match check::loss(config, slot, facts.own()) {
         // `run` makes it anew, and knows what was lost with it.
         Some(loss) if slot.is_none_or(Slot::lost) => faults.push(loss),
         Some(_) | None if slot.is_none() => {}

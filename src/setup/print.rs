@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     config::Config,
+    pipeline::outbox::Outbox,
     postgres::{
         coverage, progress, quote,
         schema::{self, Variant},
@@ -37,14 +38,21 @@ pub fn script(config: &Config, wish: Wish) -> String {
     if let Some(own) = config.outboxes.iter().find(|outbox| names::is_own(&outbox.columns)) {
         parts.push(names::of(config, own).event_state());
     }
-    if !wish.adopt {
-        parts.push(names::of(config, &config.outboxes[0]).publication());
-        for outbox in &config.outboxes[1..] {
-            parts.push(names::of(config, outbox).publication_table());
+    if let Some(Outbox { name, .. }) = config.messages.first() {
+        parts.push(schema::emit(home, &name.table));
+    }
+    match &config.outboxes[..] {
+        _ if wish.adopt => {}
+        [] => parts.push(names::at_home(config).publication_of_messages()),
+        [first, more @ ..] => {
+            parts.push(names::of(config, first).publication());
+            parts.extend(more.iter().map(|outbox| names::of(config, outbox).publication_table()));
         }
     }
-    for outbox in config.outboxes.iter().filter(|outbox| names::is_own(&outbox.columns)) {
-        parts.push(names::of(config, outbox).roles());
+    let own: Vec<_> = config.outboxes.iter().filter(|outbox| names::is_own(&outbox.columns)).collect();
+    parts.extend(own.iter().map(|outbox| names::of(config, outbox).roles()));
+    if own.is_empty() && !config.messages.is_empty() {
+        parts.push(names::at_home(config).roles());
     }
     let published = coverage::published(&config.publication, &config.outboxes, 14);
     parts.push(if wish.adopt {

@@ -88,7 +88,14 @@ impl Made {
             Kind::Function if self.name == "make_partitions" => {
                 format!("drop function if exists {qualified}({})", schema::MAKE_PARTITIONS_ARGUMENTS)
             }
-            Kind::Function => format!("drop function if exists {qualified}({})", schema::ENQUEUE_ARGUMENTS),
+            Kind::Function => {
+                let arguments = match &*self.name {
+                    "emit" => schema::EMIT_ARGUMENTS,
+                    "emit_bytes" => schema::EMIT_BYTES_ARGUMENTS,
+                    _ => schema::ENQUEUE_ARGUMENTS,
+                };
+                format!("drop function if exists {qualified}({arguments})")
+            }
             Kind::Table => format!("drop table if exists {qualified}"),
             Kind::Role => format!("drop role if exists {name}"),
             Kind::Schema => format!("drop schema if exists {name}"),

@@ -23,6 +23,7 @@ mod encodings;
 mod exactly_once;
 mod failover;
 mod http;
+mod message_outbox;
 mod partitions;
 mod poison;
 mod proof;

@@ -79,6 +79,56 @@ fn setup_makes_what_is_missing_once_and_teardown_leaves_nothing() {
 }
 
 #[test]
+fn an_outbox_of_messages_gets_its_functions_and_no_table() {
+    let _alone = alone();
+    for &version in versions() {
+        let database = Postgres::shared(version).database();
+        let session = database.session();
+        let flags = ["--message-prefix", "it's"];
+        done(&on(&database, "setup", &flags));
+        assert_eq!(session.value("select to_regclass('walpost.outbox')::text"), None);
+        assert_eq!(session.value("select count(*) from pg_publication_tables").unwrap(), "0");
+        assert_eq!(slots(&database), 1);
+        session.run("set role walpost_enqueue; select walpost.emit('order', 'o-1', 'e', '{}'); reset role");
+        session.run("set role walpost_enqueue; select walpost.emit_bytes('order', 'o-1', 'e', ''); reset role");
+        let denied = session.try_run("set role walpost_operate; select walpost.emit('order', 'o-1', 'e', '{}')");
+        assert!(denied.is_err());
+        session.run("reset role");
+        let prefix =
+            "select prosrc is not null and strpos(pg_get_function_arguments(oid), '''it''''s''') > 0 from pg_proc
+                      where proname = 'emit'";
+        assert_eq!(session.value(prefix).as_deref(), Some("t"));
+        let again = on(&database, "setup", &flags);
+        assert!(again.code == 0 && again.stdout.contains("everything exists already"), "{again:?}");
+        let check = on(&database, "check", &[&flags[..], &["--brokers", "127.0.0.1:9", "--json"]].concat());
+        assert_eq!(
+            check.stdout.matches("\"severity\":\"error\"").count(),
+            1,
+            "only the brokers are missing: {check:?}"
+        );
+        // Another prefix is another default, and a table stands beside it.
+        let both = scratch::folder("both").join("walpost.toml");
+        let toml = "[[outbox]]\nmessage_prefix = 'other'\n[[outbox]]\ntable = 'walpost.outbox'\n";
+        std::fs::write(&both, toml).expect("the folder is ours");
+        let both = ["-c", both.to_str().expect("it is UTF-8")];
+        let more = on(&database, "setup", &both);
+        assert!(more.code == 0 && more.stdout.contains("for messages with the prefix \"other\""), "{more:?}");
+        assert!(more.stdout.contains("add table walpost.outbox"), "{more:?}");
+        let again = on(&database, "setup", &both);
+        assert!(again.code == 0 && again.stdout.contains("everything exists already"), "{again:?}");
+
+        for flags in [&flags[..], &both] {
+            let script = walpost(&[&["setup", "--print"], flags].concat()).stdout;
+            let (sql, _slot) = script.split_once("-- The slot comes last").expect("it says so");
+            session.run(sql);
+        }
+        done(&on(&database, "teardown", &[&both[..], &["--yes", "--drop-data"]].concat()));
+        assert_eq!(session.value("select to_regnamespace('walpost')::text"), None);
+        assert_eq!(slots(&database), 0);
+    }
+}
+
+#[test]
 fn names_that_need_quotes_work_throughout() {
     let _alone = alone();
     let database = Postgres::shared(MAIN).database();

@@ -1,5 +1,6 @@
 //! Outboxes without a table: what a message says becomes the record that a row would, or is poison that says why not.
 
+use proptest::{collection::vec, prelude::*, sample::select};
 use walpost::pipeline::{
     Error, Limits, Lsn, OnUpdate, PgTime, Pipeline,
     message::Malformed,
@@ -10,7 +11,7 @@ use walpost::pipeline::{
 
 use crate::{
     encode::{self, Cell, oid, text},
-    outbox,
+    outbox::{self, messages},
     stream::{COMMIT_TIME_UNIX_MS, Outcome, START, Sent, Stream},
 };
 
@@ -26,10 +27,6 @@ const COLUMNS: [(&str, u32); 10] = [
     ("occurred_at", oid::TIMESTAMPTZ),
     ("traceparent", oid::TEXT),
 ];
-
-fn messages(prefix: &str) -> Outbox {
-    Outbox { name: source_of(prefix), ..outbox::walpost("", "") }
-}
 
 fn stream_of(outbox: Outbox) -> Stream {
     let limits = Limits { records: 1_000, bytes: 1 << 20 };
@@ -295,4 +292,19 @@ fn rows_and_messages_of_a_transaction_keep_their_order_and_hold_their_place() {
     assert_eq!(stream.pipeline.confirmed(), Lsn(START));
     stream.pipeline.acknowledge(second.ticket);
     assert_eq!(stream.pipeline.confirmed(), Lsn(START + 0x130));
+}
+
+proptest! {
+    #[test]
+    fn any_content_is_an_event_or_poison(pieces in vec(select(vec![
+        "{", "}", "[", "\"id\"", "\"payload\"", "\"payload_base64\"", "\"occurred_at\"", "\"headers\"", ":", ":", ",", "1", "null",
+        "\"x\"", "\"\\ud800\"", "\"2026-01-31T08:15:00Z\"", " ", "\\", "\u{e9}",
+    ]), 0..20), bytes in vec(any::<u8>(), 0..4)) {
+        let mut content = pieces.concat().into_bytes();
+        content.extend(bytes);
+        for content in [content.as_slice(), &[b"{\"id\": 1, \"aggregate_type\": \"t\", ", content.as_slice(), b"}"].concat()] {
+            let outcome = outcome(messages("outbox"), content);
+            prop_assert!(matches!(outcome, Outcome::Sent(_) | Outcome::Poison(..)), "{:?}", outcome);
+        }
+    }
 }

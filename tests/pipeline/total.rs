@@ -10,7 +10,10 @@ use crate::{
 
 fn pipeline() -> Pipeline {
     let limits = Limits { records: 1_000, bytes: 1 << 20 };
-    Pipeline::new(vec![outbox::walpost("walpost", "outbox")], OnUpdate::Ignore, Lsn(0x16_0000_0000), limits)
+    let tables = vec![outbox::walpost("walpost", "outbox")];
+    let mut pipeline = Pipeline::new(tables, OnUpdate::Ignore, Lsn(0x16_0000_0000), limits);
+    pipeline.take_messages(&[outbox::messages("walpost")]);
+    pipeline
 }
 
 /// Steps frames until one is refused, acknowledging in another order than that of sending.

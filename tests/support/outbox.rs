@@ -1,7 +1,10 @@
 //! Outbox tables as a configuration would describe them.
 #![allow(dead_code)] // each test needs another part
 
-use walpost::pipeline::outbox::{AfterPublish, Columns, Format, Optional, Outbox, TableName, Timestamp};
+use walpost::pipeline::{
+    outbox::{AfterPublish, Columns, Format, Optional, Outbox, TableName, Timestamp},
+    source_of,
+};
 
 fn optional(name: &str) -> Optional {
     Optional { name: name.to_owned(), named: false }
@@ -31,6 +34,11 @@ pub(crate) fn walpost(schema: &str, table: &str) -> Outbox {
         after_publish: AfterPublish::Keep,
         format: Format::Native,
     }
+}
+
+/// One without a table.
+pub(crate) fn messages(prefix: &str) -> Outbox {
+    Outbox { name: source_of(prefix), ..walpost("", "") }
 }
 
 /// The `debezium` preset: other names for the same parts.

@@ -128,6 +128,7 @@ impl Job<'_> {
         tracing::info!(from = shown(range.from), until = shown(range.until), through = slot, "replaying the log");
         let meter = Meter::new(Whole::Log { from: range.from.commit_lsn, until: range.until.commit_lsn });
         let mut pump = Pump::new(config, self.outboxes(), start, sink, args.rate, meter);
+        pump.pipeline.take_messages(&self.redirected(&config.messages));
         log.prepare(&mut pump.pipeline);
         let mut source = Source::Log(Box::new(log));
         let ended = pump.run(&mut source, stop).await;
@@ -140,6 +141,9 @@ impl Job<'_> {
 
     async fn table(&self, stop: &mut watch::Receiver<bool>) -> anyhow::Result<Exit> {
         let config = self.config;
+        if config.outboxes.is_empty() && !config.messages.is_empty() {
+            bail!("messages are in no table: choose a range of the log, by --from-lsn and --to-lsn");
+        }
         let client = sql::connect(&config.database).await?;
         let system_identifier = progress::system_identifier(&client).await?;
         rows::begin(&client, None).await?;
@@ -228,9 +232,13 @@ impl Job<'_> {
         Ok(Sink::Kafka(Box::new(Kafka::aside(self.config, source)?)))
     }
 
-    /// The outboxes, with another topic where one is asked for: neither template nor column has a say then.
     fn outboxes(&self) -> Vec<Outbox> {
-        let mut outboxes = self.config.outboxes.clone();
+        self.redirected(&self.config.outboxes)
+    }
+
+    /// Outboxes with another topic where one is asked for: neither template nor column has a say then.
+    fn redirected(&self, outboxes: &[Outbox]) -> Vec<Outbox> {
+        let mut outboxes = outboxes.to_vec();
         if let Some(topic) = &self.args.topic {
             for outbox in &mut outboxes {
                 outbox.topic = topic.parse::<Template>().expect("a topic's name is a template without columns");

@@ -144,7 +144,7 @@ impl Log {
         }
         let publications = [config.publication.as_str()];
         let request =
-            StartRequest { slot: &copy, publications: &publications, start, messages: config.debezium.is_some() };
+            StartRequest { slot: &copy, publications: &publications, start, messages: config.wants_messages() };
         let stream = connection.start(&request).await?;
         let now = Instant::now();
         let feedback = Feedback::new(start, STATUS_INTERVAL, STATUS_INTERVAL, now);
