@@ -102,12 +102,18 @@ fn lost(name: &str, slot: Option<&Slot>, known: Option<&Progress>, remedy: &str)
         }
         Some(_) => return None,
     };
+    let adopt = match slot {
+        Some(slot) if !slot.lost() => {
+            "where another program streamed from it meanwhile, such as a connector: walpost setup --adopt; else "
+        }
+        _ => "",
+    };
     Some(Finding::error(
         format!("slot {}", quote::ident(name)),
         format!(
             "{what}; walpost knew it to be confirmed up to {confirmed}: events after that may never have been sent"
         ),
-        remedy,
+        format!("{adopt}{remedy}"),
     ))
 }
 

@@ -71,7 +71,10 @@ impl fmt::Display for What {
         match self {
             What::Missing => f.write_str("it was there, and is gone"),
             What::Invalidated { reason } => write!(f, "PostgreSQL gave it up ({reason})"),
-            What::Moved => f.write_str("it was moved by hand, or dropped and made anew"),
+            What::Moved => f.write_str(
+                "it was moved by hand, dropped and made anew, or another program streamed from it (then walpost setup --adopt \
+                 takes it over from where it stands)",
+            ),
         }
     }
 }
