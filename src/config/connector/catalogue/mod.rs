@@ -216,4 +216,6 @@ const OPEN: &[(&str, Meaning)] = &[
 ];
 
 #[cfg(test)]
+mod page;
+#[cfg(test)]
 mod tests;
