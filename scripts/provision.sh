@@ -5,6 +5,7 @@
 #   scripts/provision.sh servers                    PostgreSQL with psql, and Kafka
 #   scripts/provision.sh postgres 14 15 16 17 18    exactly these PostgreSQL majors
 #   scripts/provision.sh kafka                      Kafka alone
+#   scripts/provision.sh connect                    a Kafka Connect worker with Debezium's connector, for the long tests
 #
 # Words may be combined. Debian packages are installed by apt, as root or through sudo; where neither is possible the
 # line to run is printed and the exit code is 2. Kafka, and the PostgreSQL majors that the machine lacks, come from
@@ -14,11 +15,14 @@
 #
 #   postgres/<major>/bin    the server's programs, a link
 #   kafka/                  the broker's jars, a link
+#   connect/worker          the worker's jars, and in connect/plugins Debezium's
 #
 # Other scripts source this file for its functions.
 set -euo pipefail
 
 KAFKA_VERSION=4.3.1
+CONNECT_VERSION=4.1.1 # with this DEBEZIUM_VERSION the records of tests/golden were taken
+DEBEZIUM_VERSION=3.6.1.Final
 declare -A POSTGRES_VERSIONS=([14]=14.19.0 [15]=15.14.0 [16]=16.10.0 [17]=17.6.0 [18]=18.0.0)
 RUST_MINIMUM=1.85
 JAVA_MINIMUM=17
@@ -138,6 +142,23 @@ provision_kafka() {
   ln -sfn "kafka-$KAFKA_VERSION" "$CACHE/kafka"
 }
 
+fetch_connect() { # FOLDER
+  local poms
+  poms=$(dirname "${BASH_SOURCE[0]}")/connect
+  mvn -q -B -f "$poms/worker.xml" -Dconnect.version="$CONNECT_VERSION" \
+    dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$1/worker"
+  mvn -q -B -f "$poms/debezium.xml" -Ddebezium.version="$DEBEZIUM_VERSION" \
+    dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$1/plugins/debezium"
+}
+
+provision_connect() {
+  local name=connect-$CONNECT_VERSION-debezium-$DEBEZIUM_VERSION
+  has_java || apt_install "$(java_package)"
+  [[ -e $CACHE/$name ]] || need_maven
+  fetched "$name" fetch_connect
+  ln -sfn "$name" "$CACHE/connect"
+}
+
 fetch_postgres() { # FOLDER VERSION
   local machine
   case $(uname -m) in
@@ -206,13 +227,14 @@ some_installed_postgres() {
 
 provision() {
   local word
-  [[ $# -gt 0 ]] || fail 2 "usage: scripts/provision.sh [build] [servers] [kafka] [postgres MAJOR...]"
+  [[ $# -gt 0 ]] || fail 2 "usage: scripts/provision.sh [build] [servers] [kafka] [connect] [postgres MAJOR...]"
   while [[ $# -gt 0 ]]; do
     word=$1
     shift
     case $word in
       build) provision_build ;;
       kafka) provision_kafka ;;
+      connect) provision_connect ;;
       servers)
         provision_any_postgres
         provision_kafka
@@ -224,7 +246,7 @@ provision() {
           shift
         done
         ;;
-      *) fail 2 "unknown word $word; usage: scripts/provision.sh [build] [servers] [kafka] [postgres MAJOR...]" ;;
+      *) fail 2 "unknown word $word; usage: scripts/provision.sh [build] [servers] [kafka] [connect] [postgres MAJOR...]" ;;
     esac
   done
 }

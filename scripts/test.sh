@@ -17,5 +17,6 @@ fi
 
 require_rust
 provision build servers postgres 14 15 16 17 18
+[[ -z ${WALPOST_TEST_LONG:-} ]] || provision connect
 export WALPOST_CACHE=$CACHE
 cargo test --profile ci --no-fail-fast "$@"

@@ -24,6 +24,7 @@ mod exactly_once;
 mod failover;
 mod http;
 mod message_outbox;
+mod migration;
 mod partitions;
 mod poison;
 mod proof;

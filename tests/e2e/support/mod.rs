@@ -14,6 +14,7 @@ use std::{
 
 pub mod broker;
 pub mod certificates;
+pub mod connect;
 pub mod delivery;
 pub mod kafka;
 pub mod letters;
