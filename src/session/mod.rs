@@ -313,7 +313,7 @@ impl Session<'_> {
                 Output::Undescribed(relation) => self.catalog.ask(&self.server, relation),
                 Output::Passed { ticket, position, table, id } => self.fates.passed(ticket, position, table, &id),
                 Output::ReplyRequested => self.feedback.reply_requested(),
-                Output::Ignored { table, .. } if names::keeps(&self.config, &table) => {}
+                Output::Ignored { table, .. } if names::keeps(self.config, &table) => {}
                 Output::Ignored { table, change: Change::Insert } => tracing::warn!(
                     %table, publication = self.config.publication,
                     "the publication has a table that is no outbox of this configuration; its rows are ignored"
