@@ -86,6 +86,8 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
         let prepared = supervisor::prepare(config.clone(), &status, stop.subscribe()).await?;
         let Some(prepared) = prepared else { return Ok(Exit::Done) };
         config = prepared;
+        // Dropped or renamed by now, they have rows in the log all the same.
+        appeared.iter().for_each(|table| config.add_table(table));
     };
     match end {
         End::Drained | End::ServerStopped => Ok(Exit::Done),

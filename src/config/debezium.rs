@@ -95,6 +95,14 @@ impl Config {
         self.debezium.iter_mut().for_each(|debezium| debezium.tables_known = false);
     }
 
+    /// With this table among the connector's, though the database may have it no more: the log still has its rows.
+    pub fn add_table(&mut self, name: &TableName) {
+        let Some(debezium) = &self.debezium else { return };
+        if self.outboxes.iter().all(|outbox| outbox.name != *name) {
+            self.outboxes.push(debezium.outbox(name.clone()));
+        }
+    }
+
     /// Whether the database is to be asked for the tables first.
     pub fn lacks_tables(&self) -> bool {
         self.debezium.as_ref().is_some_and(|debezium| !debezium.tables_known)

@@ -109,6 +109,9 @@ enum Role {
     Outbox(usize, Layout),
     /// What a connector takes.
     Captured(Captured),
+    /// A table that the connector takes and that was not known. It has no rows yet: with those of a root that are published
+    /// as such, each partition is described too.
+    New(TableName),
     /// A table that the publication has beside the outboxes.
     Other(TableName),
 }
@@ -393,8 +396,12 @@ impl Pipeline {
             Message::Begin(begin) => return self.begin(begin),
             Message::Commit(commit) => return self.commit(commit),
             Message::Relation(relation) => return self.relation(&relation),
-            Message::Insert { relation, new } => return self.insert(bytes, relation, new),
+            Message::Insert { relation, new } => {
+                self.refuse_new(relation)?;
+                return self.insert(bytes, relation, new);
+            }
             Message::Update { relation, old, new } => {
+                self.refuse_new(relation)?;
                 if self.is_captured(relation) {
                     self.capture(relation, Change::Update, old, Some(new))?;
                     return Ok(self.more());
@@ -402,6 +409,7 @@ impl Pipeline {
                 return self.change(&[relation], Change::Update);
             }
             Message::Delete { relation, old } => {
+                self.refuse_new(relation)?;
                 if self.is_captured(relation) {
                     self.capture(relation, Change::Delete, Some(old), None)?;
                     return Ok(self.more());
@@ -457,10 +465,10 @@ impl Pipeline {
             },
             None => {
                 let table = TableName { schema: relation.schema.to_owned(), table: relation.name.to_owned() };
-                if self.connector.as_ref().is_some_and(|connector| connector.task.takes(&table)) {
-                    return Err(Error::NewTable { table });
+                match &self.connector {
+                    Some(connector) if connector.task.takes(&table) => Role::New(table),
+                    _ => Role::Other(table),
                 }
-                Role::Other(table)
             }
         };
         self.relations.insert(relation.id, role);
@@ -482,6 +490,14 @@ impl Pipeline {
         Output::Undescribed(undescribed)
     }
 
+    /// Changes of a table that was not known come again when it is.
+    fn refuse_new(&self, id: RelationId) -> Result<(), Error> {
+        match self.relations.get(&id) {
+            Some(Role::New(table)) => Err(Error::NewTable { table: table.clone() }),
+            _ => Ok(()),
+        }
+    }
+
     fn is_captured(&self, id: RelationId) -> bool {
         matches!(self.relations.get(&id), Some(Role::Captured(_)))
     }
@@ -496,7 +512,7 @@ impl Pipeline {
         };
         let (index, layout) = match self.relations.get(&id) {
             Some(Role::Outbox(index, layout)) => (*index, layout),
-            Some(Role::Captured(_)) => unreachable!("it was captured"),
+            Some(Role::Captured(_) | Role::New(_)) => unreachable!("it was captured, or refused"),
             Some(Role::Other(table)) => return Ok(ignored(&mut self.noticed, id, table, Change::Insert)),
             None => return Err(Error::Order("a row of a relation that was not described")),
         };
@@ -685,6 +701,7 @@ impl Pipeline {
 
     fn truncate(&mut self, relations: &[RelationId]) -> Result<Output<'_>, Error> {
         for id in relations {
+            self.refuse_new(*id)?;
             if self.is_captured(*id) {
                 self.capture(*id, Change::Truncate, None, None)?;
             }

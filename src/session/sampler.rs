@@ -15,7 +15,7 @@ use crate::{
     config::Config,
     pipeline::{
         Lsn,
-        outbox::{Outbox, TableName},
+        outbox::{Format, Outbox, TableName},
     },
     postgres::{
         self, ErrorKind,
@@ -64,6 +64,8 @@ pub(super) struct Sample {
     pub(super) published: Vec<TableName>,
     /// Partitioned outboxes whose rows the publication would give the names of their partitions.
     pub(super) by_partition: Vec<TableName>,
+    /// Tables that have the name of an outbox.
+    pub(super) existing: Vec<TableName>,
     /// What is published by now and how, in one text; none: nobody wants to know.
     pub(super) covered: Option<String>,
 }
@@ -71,7 +73,9 @@ pub(super) struct Sample {
 impl Sample {
     /// The first outbox of which inserts are not streamed, and what mends that.
     pub(super) fn gap(&self, config: &Config) -> Option<String> {
-        config.outboxes.iter().find_map(|Outbox { name, .. }| {
+        // A connector's table may be gone, and only the log have its rows.
+        let is_there = |outbox: &&Outbox| outbox.format == Format::Native || self.existing.contains(&outbox.name);
+        config.outboxes.iter().filter(is_there).find_map(|Outbox { name, .. }| {
             let (publication, table) = (ident(&config.publication), qualified(&name.schema, &name.table));
             if self.by_partition.contains(name) {
                 Some(format!(
@@ -195,6 +199,10 @@ impl Look {
                    JOIN pg_catalog.pg_namespace n ON n.oid = relnamespace \
                    WHERE relkind = 'p' AND relname = ANY ($3) \
                    AND EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = $2 AND NOT pubviaroot) \
+                 ), existing AS ( \
+                   SELECT nspname::text AS schema, relname::text AS name FROM pg_catalog.pg_class \
+                   JOIN pg_catalog.pg_namespace n ON n.oid = relnamespace \
+                   WHERE relkind IN ('r', 'p') AND relname = ANY ($3) \
                  ), log AS ( \
                    SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_receive_lsn() \
                      ELSE pg_catalog.pg_current_wal_lsn() END AS lsn \
@@ -204,7 +212,8 @@ impl Look {
                    (SELECT sync_state FROM pg_catalog.pg_stat_replication WHERE pid = slot.active_pid), \
                    ARRAY(SELECT schemaname FROM published), ARRAY(SELECT tablename FROM published), \
                    ARRAY(SELECT schema FROM by_partition), ARRAY(SELECT name FROM by_partition), \
-                   slot.slot_name IS NOT NULL, slot.wal_status, to_jsonb(slot) ->> 'invalidation_reason' \
+                   slot.slot_name IS NOT NULL, slot.wal_status, to_jsonb(slot) ->> 'invalidation_reason', \
+                   ARRAY(SELECT schema FROM existing), ARRAY(SELECT name FROM existing) \
                  FROM log LEFT JOIN pg_catalog.pg_replication_slots slot ON slot.slot_name = $1",
                 &[&self.slot, &self.publication, &tables],
             )
@@ -238,6 +247,7 @@ impl Look {
             unproven: self.unproven(&client).await,
             published: tables(5, 6),
             by_partition: tables(7, 8),
+            existing: tables(12, 13),
             covered,
         })
     }

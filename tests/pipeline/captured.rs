@@ -9,7 +9,7 @@ use walpost::{
         columns::{Attribute, Shape, Type},
     },
     pipeline::{
-        Description, Limits, Lsn, OnUpdate, Pipeline, RelationId, Ticket,
+        Description, Error, Limits, Lsn, OnUpdate, Pipeline, RelationId, Ticket,
         outbox::{Format, Outbox, Reason},
     },
 };
@@ -112,6 +112,18 @@ fn a_row_before_its_table_is_described_breaks_the_order() {
     stream.begin();
     stream.step(&encode::relation(1, "public", "outbox", &COLUMNS)).expect("it can be read");
     assert!(stream.step(&encode::insert(1, &cells(ID, "o-1"))).is_err());
+}
+
+/// With rows of a partitioned table that come under its own name, each partition is described too.
+#[test]
+fn a_table_that_was_not_known_is_told_of_at_its_first_row() {
+    let mut stream = roomy(&task(&[("table.include.list", "public.outbox.*")]));
+    stream.begin();
+    describe(&mut stream);
+    stream.quiet(&encode::relation(2, "public", "outbox_1", &COLUMNS));
+    stream.insert(1, &cells(ID, "o-1"));
+    let refused = stream.step(&encode::insert(2, &cells(ID, "o-2")));
+    assert!(matches!(refused, Err(Error::NewTable { table }) if table.table == "outbox_1"));
 }
 
 #[test]
