@@ -242,6 +242,7 @@ mod tests {
             truncates: false,
             via_partition_root: true,
             tables: vec![entry("walpost", "outbox")],
+            named: vec![("walpost".to_owned(), "outbox".to_owned())],
         }
     }
 

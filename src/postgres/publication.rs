@@ -15,6 +15,8 @@ pub struct Publication {
     pub via_partition_root: bool,
     /// What it publishes in effect: tables of its schemas included, partitions for their root unless `via_partition_root`.
     pub tables: Vec<Published>,
+    /// The tables that it names, by schema and name.
+    pub named: Vec<(String, String)>,
 }
 
 /// One table of a publication.
@@ -61,6 +63,15 @@ impl Publication {
                 &[&name],
             )
             .await?;
+        let named = client
+            .query(
+                "select n.nspname::text, c.relname::text
+                 from pg_publication p join pg_publication_rel r on r.prpubid = p.oid
+                 join pg_class c on c.oid = r.prrelid join pg_namespace n on n.oid = c.relnamespace
+                 where p.pubname = $1 order by 1, 2",
+                &[&name],
+            )
+            .await?;
         Ok(Some(Publication {
             owned: row.try_get("owned")?,
             all_tables: row.try_get("puballtables")?,
@@ -81,7 +92,13 @@ impl Publication {
                     })
                 })
                 .collect::<Result<_, Error>>()?,
+            named: named.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect::<Result<_, Error>>()?,
         }))
+    }
+
+    /// It names the table, whether or not rows come under that name.
+    pub fn names(&self, schema: &str, table: &str) -> bool {
+        self.named.iter().any(|(of, name)| of == schema && name == table)
     }
 
     /// The entry of a table, under its own name.

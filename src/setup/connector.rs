@@ -103,7 +103,9 @@ pub(super) fn publication(
             let lacks = |(outbox, have): &(&Outbox, &OutboxFacts)| {
                 let partitioned = have.table.as_ref().is_some_and(|table| table.kind == table::Kind::Partitioned);
                 let by_partitions = partitioned && !found.via_partition_root && !found.tables.is_empty();
-                !(has(found, &outbox.name) || by_partitions)
+                let root = have.table.as_ref().and_then(|table| table.partition_of.as_deref());
+                let by_root = found.via_partition_root && root.is_some_and(|root| has_quoted(found, root));
+                !(has(found, &outbox.name) || by_partitions || by_root)
             };
             let lacking: Vec<_> = tables.iter().copied().filter(lacks).collect();
             if lacking.is_empty() {
@@ -125,7 +127,12 @@ pub(super) fn publication(
 }
 
 fn has(publication: &Publication, name: &TableName) -> bool {
-    publication.published(&name.schema, &name.table).is_some()
+    publication.published(&name.schema, &name.table).is_some() || publication.names(&name.schema, &name.table)
+}
+
+/// As SQL writes the name.
+fn has_quoted(publication: &Publication, name: &str) -> bool {
+    publication.tables.iter().any(|entry| quote::qualified(&entry.schema, &entry.table) == name)
 }
 
 /// The lists that say which tables the connector takes.
