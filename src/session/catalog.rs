@@ -1,10 +1,15 @@
 //! What the catalog says of relations, asked as the log describes them: nothing is stepped past a description.
 
+use std::time::Duration;
+
 use super::job::Job;
 use crate::{
     pipeline::{Description, RelationId, Undescribed},
     postgres::{self, attributes, conninfo::ConnInfo, sql},
 };
+
+/// How often it is told that an answer is late.
+const LATE: Duration = Duration::from_secs(10);
 
 /// The one question that may be open.
 #[derive(Debug, Default)]
@@ -14,8 +19,21 @@ impl Catalog {
     pub fn ask(&mut self, server: &ConnInfo, relation: Undescribed) {
         let server = server.clone();
         self.0 = Job::of(async move {
-            let client = sql::connect(&server).await?;
-            Ok((relation.id, attributes::read(&client, &relation).await?))
+            let answer = async {
+                let client = sql::connect(&server).await?;
+                Ok((relation.id, attributes::read(&client, &relation).await?))
+            };
+            let mut answer = std::pin::pin!(answer);
+            loop {
+                match tokio::time::timeout(LATE, &mut answer).await {
+                    Ok(answer) => return answer,
+                    Err(_) => tracing::warn!(
+                        "the stream waits for what the catalog says of {}, which a transaction that alters the table keeps \
+                         from it (select * from pg_locks where not granted)",
+                        relation.table
+                    ),
+                }
+            }
         });
     }
 

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::Error;
+use super::{Error, job::Trouble};
 use crate::{
     debezium::{Message, Task},
     pipeline::{Event, Headers, Position, Record, Ticket, outbox::TableName},
@@ -22,13 +22,14 @@ pub(super) struct Heartbeat {
     task: Arc<Task>,
     interval: Duration,
     next: Instant,
+    trouble: Trouble,
 }
 
 impl Heartbeat {
     /// None: the connector sends none.
     pub(super) fn of(task: &Arc<Task>) -> Option<Heartbeat> {
         let interval = task.connector().heartbeat.as_ref()?.interval;
-        Some(Heartbeat { task: Arc::clone(task), interval, next: Instant::now() })
+        Some(Heartbeat { task: Arc::clone(task), interval, next: Instant::now(), trouble: Trouble::default() })
     }
 
     pub(super) fn deadline(&self) -> Instant {
@@ -49,7 +50,7 @@ impl Heartbeat {
             Ok(Some(message)) => message,
             Ok(None) => return Ok(()),
             Err(refusal) => {
-                tracing::warn!("no heartbeat is sent: {refusal}");
+                self.trouble.is(format!("no heartbeat is sent: {refusal}"));
                 return Ok(());
             }
         };
