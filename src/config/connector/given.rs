@@ -164,6 +164,8 @@ fn item(path: &Path, name: String, value: String) -> Item {
 /// The REST interface's form. Numbers and switches are their texts, as they are to Kafka Connect.
 fn json(path: &Path, text: &str) -> Result<Given, ConfigError> {
     use serde_json::Value;
+    // Editors of another system begin a file with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let value: Value = serde_json::from_str(text).map_err(|error| {
         let problem = match error.classify() {
             serde_json::error::Category::Eof => "the JSON ends too early",

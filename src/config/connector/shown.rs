@@ -43,7 +43,7 @@ fn is_secret(name: &str, scopes: &Scopes<'_>) -> bool {
 /// Of keys that are in no table the name has to tell.
 fn is_named_so(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    let words = ["token", "credential", "user.info", "api.key", "apikey", "access.key"];
+    let words = ["token", "credential", "user.info", "api.key", "apikey", "access.key", "keystore.key"];
     kafka::is_secret(&name) || words.iter().any(|word| name.contains(word))
 }
 
@@ -58,6 +58,7 @@ mod tests {
             "database.password",
             "value.converter.basic.auth.user.info",
             "value.converter.schema.registry.Token",
+            "consumer.override.ssl.keystore.key",
         ] {
             assert!(is_named_so(name), "{name}");
         }

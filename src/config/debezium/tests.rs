@@ -88,6 +88,12 @@ fn name(schema: &str, table: &str) -> TableName {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_part_of_a_file() {
+    let marked = Given::file("connector.json", &format!("\u{feff}{}", connector(&[])));
+    assert_eq!(marked.config().slot, "orders");
+}
+
+#[test]
 fn a_connectors_file_is_a_configuration() {
     let given = Given::json(&[
         ("table.include.list", "public.outbox"),
