@@ -354,6 +354,68 @@ fn a_table_that_appears_is_taken_from_its_first_row() {
 }
 
 #[test]
+fn a_partition_that_the_topic_lacks_makes_a_dead_letter() {
+    let database = Postgres::shared(MAIN).database();
+    database.sql(&format!("{TABLE}; ALTER TABLE public.outbox ADD part int DEFAULT 0"));
+    let more = [("transforms.outbox.table.fields.additional.placement", "part:partition")];
+    let running = Walpost::start_connector(&connector(&database, &more), &[], &[]);
+    started(&database, &running);
+    insert(&database, "public.outbox", 1);
+    assert_eq!(arrived(&database, 1), payloads(&[1]));
+    database.sql("ALTER TABLE public.outbox ALTER part SET DEFAULT 99");
+    insert(&database, "public.outbox", 2);
+    database.sql("ALTER TABLE public.outbox ALTER part SET DEFAULT 0");
+    insert(&database, "public.outbox", 3);
+    eventually(WITHIN, "the dead letter is there", || {
+        assert!(running.is_running(), "{}", running.log());
+        database
+            .session()
+            .value("SELECT max(reason) FROM walpost.dead_letter WHERE reason LIKE '%does not have the partition%'")
+    });
+    arrived(&database, 2);
+    stop(&running);
+}
+
+#[test]
+fn rows_of_tables_that_are_gone_are_sent_all_the_same() {
+    let database = Postgres::shared(MAIN).database();
+    database.sql(TABLE);
+    let more = [("table.include.list", "public.outbox.*"), ("publication.autocreate.mode", "all_tables")];
+    let running = Walpost::start_connector(&connector(&database, &more), &[], &[]);
+    started(&database, &running);
+    stop(&running);
+    database.sql("CREATE TABLE public.outbox_brief (LIKE public.outbox INCLUDING ALL)");
+    insert(&database, "public.outbox_brief", 1);
+    database.sql("ALTER TABLE public.outbox_brief RENAME TO outbox_kept");
+    insert(&database, "public.outbox_kept", 2);
+    database.sql("DROP TABLE public.outbox_kept");
+    insert(&database, "public.outbox", 3);
+    let running = Walpost::start_connector(&connector(&database, &more), &[], &[]);
+    assert_eq!(arrived(&database, 3), payloads(&[1, 2, 3]));
+    stop(&running);
+}
+
+#[test]
+fn partitions_that_match_come_under_the_name_of_their_root() {
+    let database = Postgres::shared(MAIN).database();
+    database.sql(
+        "CREATE TABLE public.outbox (id uuid, aggregatetype text, aggregateid text, type text, payload jsonb, day int)
+         PARTITION BY RANGE (day);
+         CREATE TABLE public.outbox_1 PARTITION OF public.outbox DEFAULT",
+    );
+    let more = [("table.include.list", "public.outbox.*"), ("publish.via.partition.root", "true")];
+    for n in 1..=2 {
+        let running = Walpost::start_connector(&connector(&database, &more), &[], &[]);
+        started(&database, &running);
+        insert(&database, "public.outbox", n);
+        arrived(&database, n as usize);
+        assert!(!running.log().contains("was not known"), "{}", running.log());
+        stop(&running);
+    }
+    assert_eq!(arrived(&database, 2), payloads(&[1, 2]));
+}
+
+#[test]
 fn older_rows_come_first_or_alone() {
     let server = Postgres::shared(MAIN);
     let database = server.database();
