@@ -40,6 +40,7 @@ pub fn needs(outbox: &Outbox) -> Vec<Need> {
         (&columns.idempotency_key, "idempotency_key"),
         (&columns.occurred_at, "occurred_at"),
         (&columns.traceparent, "traceparent"),
+        (&columns.tracestate, "tracestate"),
     ] {
         if optional.named {
             need(&optional.name, part);
@@ -48,6 +49,13 @@ pub fn needs(outbox: &Outbox) -> Vec<Need> {
     for part in outbox.topic.parts() {
         if let Part::Column(name) = part {
             need(columns.column_of(name), "route.topic");
+        }
+    }
+    if let Format::CloudEvents(format) = &outbox.format {
+        for part in format.event_type.parts() {
+            if let Part::Column(name) = part {
+                need(columns.column_of(name), "cloudevents.type");
+            }
         }
     }
     if outbox.timestamp == Timestamp::Column {
@@ -106,6 +114,7 @@ pub(super) mod tests {
                 idempotency_key: optional("idempotency_key"),
                 occurred_at: optional("occurred_at"),
                 traceparent: optional("traceparent"),
+                tracestate: optional("tracestate"),
                 seq: optional("seq"),
                 txid: optional("txid"),
             },

@@ -42,7 +42,7 @@ pub fn outbox(outbox: &Outbox, table: Option<&Table>, role: &Role) -> Vec<Findin
         ));
     }
     // A connector may take partitions under their own names.
-    if let (Some(root), Format::Native) = (&table.partition_of, &outbox.format) {
+    if let (Some(root), Format::Native | Format::CloudEvents(_)) = (&table.partition_of, &outbox.format) {
         findings.push(Finding::error(
             &about,
             format!("is a partition of {root}; its rows are published under that name"),

@@ -218,6 +218,7 @@ fn optional(outbox: &Outbox) -> impl Iterator<Item = &String> {
         &columns.idempotency_key,
         &columns.occurred_at,
         &columns.traceparent,
+        &columns.tracestate,
     ]
     .into_iter()
     .map(|column| &column.name)

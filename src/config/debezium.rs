@@ -163,7 +163,7 @@ pub(super) fn outboxes(
         (true, _) => own
             .into_iter()
             .map(|(format, own)| match format {
-                typed::Format::Native => own,
+                typed::Format::Native | typed::Format::CloudEvents => own,
                 typed::Format::Debezium => outbox(&connector, &debezium.task, &own),
             })
             .collect(),

@@ -8,11 +8,14 @@ use super::{
     ConfigError, Settings,
     error::Origin,
     settings::find,
-    typed::{self, Outbox},
+    typed::Outbox,
 };
-use crate::pipeline::{
-    outbox::{self, AfterPublish},
-    source_of,
+use crate::{
+    pipeline::{
+        outbox::{self, AfterPublish},
+        source_of,
+    },
+    postgres::conninfo::ConnInfo,
 };
 
 pub(super) const KEY: &str = "message_prefix";
@@ -75,7 +78,7 @@ impl Settings {
     }
 
     /// Those outboxes that are messages; the others are left. No prefix is there twice.
-    pub(super) fn messages(&self, outboxes: &[Outbox]) -> Result<Vec<outbox::Outbox>, ConfigError> {
+    pub(super) fn messages(&self, outboxes: &[Outbox], database: &ConnInfo) -> Result<Vec<outbox::Outbox>, ConfigError> {
         let mut seen = BTreeSet::new();
         let mut messages = Vec::new();
         for (index, outbox) in outboxes.iter().enumerate() {
@@ -84,7 +87,7 @@ impl Settings {
                 let problem = "another [[outbox]] has this prefix already";
                 return Err(self.refuse(&format!("outbox[{index}].{KEY}"), problem));
             }
-            messages.push(outbox.resolve_messages(prefix));
+            messages.push(outbox.resolve_messages(prefix, database));
         }
         Ok(messages)
     }
@@ -96,18 +99,16 @@ pub(super) fn is_messages(own: &Value) -> bool {
 }
 
 impl Outbox {
-    fn resolve_messages(&self, prefix: &str) -> outbox::Outbox {
+    fn resolve_messages(&self, prefix: &str, database: &ConnInfo) -> outbox::Outbox {
+        let name = source_of(prefix);
         outbox::Outbox {
-            name: source_of(prefix),
+            format: self.format(&name, database),
+            name,
             columns: super::preset::ColumnNames::default().over(super::preset::Preset::Walpost),
             topic: self.route.topic.clone(),
             timestamp: self.record.timestamp,
             order_by: Vec::new(),
             after_publish: AfterPublish::Keep,
-            format: match self.format {
-                // Of the connector's tables, beside which these stand.
-                typed::Format::Native | typed::Format::Debezium => outbox::Format::Native,
-            },
         }
     }
 }

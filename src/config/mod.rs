@@ -8,6 +8,7 @@
 //! properties that would break a guarantee. No error and no `Debug` holds a secret.
 
 mod bounds;
+mod cloudevents;
 pub mod connector;
 mod debezium;
 mod environment;

@@ -54,6 +54,8 @@ pub(super) struct ColumnNames {
     #[serde(deserialize_with = "value::optional_name")]
     traceparent: Option<String>,
     #[serde(deserialize_with = "value::optional_name")]
+    tracestate: Option<String>,
+    #[serde(deserialize_with = "value::optional_name")]
     seq: Option<String>,
     #[serde(deserialize_with = "value::optional_name")]
     txid: Option<String>,
@@ -98,6 +100,7 @@ impl ColumnNames {
             idempotency_key: optional(self.idempotency_key, "idempotency_key"),
             occurred_at: optional(self.occurred_at, occurred_at),
             traceparent: optional(self.traceparent, "traceparent"),
+            tracestate: optional(self.tracestate, "tracestate"),
             seq: optional(self.seq, "seq"),
             txid: optional(self.txid, "txid"),
         }

@@ -17,6 +17,7 @@ use crate::{
 use super::{
     Config, ConfigError, Delivery, Environment, ExactlyOnce, Needs, OnSlotLoss, Rota, Settings, Snapshot, Topics,
     bounds::{self, Contradiction},
+    cloudevents,
     connector::{SnapshotMode, shown},
     debezium,
     kafka::{self, KafkaProperties, Verdict},
@@ -34,8 +35,8 @@ impl Settings {
         let kafka = self.kafka(&typed)?;
         let database = self.database(&typed, environment, needs)?;
         let slot = self.slot(&typed)?;
-        let messages = self.messages(&typed.outbox)?;
-        let own = self.distinct(std::mem::take(&mut typed.outbox))?;
+        let messages = self.messages(&typed.outbox, &database)?;
+        let own = self.distinct(std::mem::take(&mut typed.outbox), &database)?;
         let (outboxes, debezium) = debezium::outboxes(self, &typed, own, &database, &slot, environment)?;
         let snapshot = match debezium.as_ref().map(|debezium| debezium.connector().snapshot) {
             Some(SnapshotMode::InitialOnly) => Snapshot::Initial,
@@ -164,14 +165,19 @@ impl Settings {
         Ok(properties.into_iter().collect())
     }
 
-    fn distinct(&self, outboxes: Vec<Outbox>) -> Result<Vec<(typed::Format, outbox::Outbox)>, ConfigError> {
+    fn distinct(
+        &self,
+        outboxes: Vec<Outbox>,
+        database: &ConnInfo,
+    ) -> Result<Vec<(typed::Format, outbox::Outbox)>, ConfigError> {
         let mut seen = BTreeSet::new();
         for (index, outbox) in outboxes.iter().enumerate() {
             if outbox.table.as_ref().is_some_and(|table| !seen.insert(table)) {
                 return Err(self.refuse(&format!("outbox[{index}].table"), "another [[outbox]] has this table already"));
             }
         }
-        Ok(outboxes.into_iter().filter_map(|outbox| Some((outbox.format, outbox.resolve()?))).collect())
+        cloudevents::judge(self, &outboxes)?;
+        Ok(outboxes.into_iter().filter_map(|outbox| Some((outbox.format, outbox.resolve(database)?))).collect())
     }
 
     /// What a file holds, without the newline at its end.
@@ -190,9 +196,10 @@ impl Settings {
 
 impl Outbox {
     /// None: it has no table.
-    fn resolve(self) -> Option<outbox::Outbox> {
-        let name = self.table?;
+    fn resolve(self, database: &ConnInfo) -> Option<outbox::Outbox> {
+        let name = self.table.clone()?;
         Some(outbox::Outbox {
+            format: self.format(&name, database),
             name,
             after_publish: match self.after_publish {
                 typed::AfterPublish::Keep => AfterPublish::Keep,
@@ -203,7 +210,6 @@ impl Outbox {
             topic: self.route.topic,
             timestamp: self.record.timestamp,
             order_by: self.order_by,
-            format: outbox::Format::Native,
         })
     }
 }

@@ -1,6 +1,4 @@
 //! The keys with their types: what was typed, parsed, but not yet compared.
-//!
-//! Keys that have only one value so far (`format = "cloudevents"`, …) are absent: other values are refused before.
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
@@ -9,7 +7,7 @@ use serde::Deserialize;
 
 use crate::pipeline::{
     OnUpdate,
-    outbox::{TableName, Timestamp},
+    outbox::{Mode, TableName, Timestamp},
     template::Template,
 };
 
@@ -153,6 +151,7 @@ pub(super) struct Outbox {
     pub(super) order_by: Vec<String>,
     pub(super) route: OutboxRoute,
     pub(super) record: Record,
+    pub(super) cloudevents: CloudEvents,
     pub(super) after_publish: AfterPublish,
 }
 
@@ -161,6 +160,7 @@ pub(super) struct Outbox {
 pub(super) enum Format {
     Native,
     Debezium,
+    CloudEvents,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -181,4 +181,15 @@ pub(super) struct OutboxRoute {
 pub(super) struct Record {
     #[serde(deserialize_with = "value::timestamp")]
     pub(super) timestamp: Timestamp,
+}
+
+#[derive(Clone, Deserialize)]
+pub(super) struct CloudEvents {
+    pub(super) mode: Mode,
+    #[serde(default, deserialize_with = "value::optional_uri_reference")]
+    pub(super) source: Option<String>,
+    #[serde(rename = "type", deserialize_with = "value::event_type")]
+    pub(super) event_type: Template,
+    #[serde(default, deserialize_with = "value::optional_media_type")]
+    pub(super) content_type: Option<String>,
 }

@@ -5,12 +5,17 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
+use fluent_uri::UriRef;
 use secrecy::SecretString;
 use serde::{Deserialize, Deserializer, de::Error};
 use toml::Value;
 
 use crate::pipeline::{
-    outbox::{TableName, Timestamp, is_topic},
+    outbox::{
+        TableName, Timestamp,
+        cloudevents_text::{flaw, is_envelope, is_media_type},
+        is_topic,
+    },
     template::Template,
 };
 
@@ -131,6 +136,38 @@ pub(super) fn timestamp<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp,
 
 pub(super) fn template<'de, D: Deserializer<'de>>(from: D) -> Result<Template, D::Error> {
     text(from)?.parse().map_err(D::Error::custom)
+}
+
+/// What `type` of an event is made of.
+pub(super) fn event_type<'de, D: Deserializer<'de>>(from: D) -> Result<Template, D::Error> {
+    let template: Template = template(from)?;
+    for part in template.parts() {
+        if let Some(flaw) = part.text().and_then(flaw) {
+            return Err(D::Error::custom(format!("the type {flaw}, which CloudEvents do not allow")));
+        }
+    }
+    Ok(template)
+}
+
+pub(super) fn optional_uri_reference<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let reference = text(from)?;
+    if let Err(error) = UriRef::parse(reference.as_str()) {
+        return Err(D::Error::custom(format!(
+            "{reference:?} is no URI-reference of RFC 3986 ({error}); write one such as \"https://example.com/orders\" or \
+             \"/orders\", other characters as %XX"
+        )));
+    }
+    Ok(Some(reference))
+}
+
+pub(super) fn optional_media_type<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let name = text(from)?;
+    if !is_media_type(&name) || is_envelope(&name) {
+        return Err(D::Error::custom(format!(
+            "{name:?} is no media type of a payload; write one such as \"application/json\""
+        )));
+    }
+    Ok(Some(name))
 }
 
 /// A name that Kafka takes.

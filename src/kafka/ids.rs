@@ -3,6 +3,7 @@
 //! Partitions are read one after the other, without a group. Only what is committed counts.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     time::{Duration, Instant},
 };
@@ -13,6 +14,8 @@ use rdkafka::{
     error::KafkaError,
     message::{BorrowedMessage, Headers, Message},
 };
+
+use crate::pipeline::outbox::cloudevents_text::is_envelope;
 
 use super::{
     client::{self, Reasons},
@@ -85,8 +88,8 @@ pub fn scan(
                 }
                 let next = match committed.poll(POLL) {
                     Some(Ok(record)) if record.offset() < part.end => {
-                        let (id, again) = headers(&record);
-                        id.into_iter().for_each(&mut found);
+                        let (id, again) = identity(&record);
+                        id.iter().for_each(|id| found(id));
                         if !again {
                             oldest = oldest.min(record.timestamp().to_millis().unwrap_or(i64::MAX));
                         }
@@ -126,14 +129,39 @@ fn parts(client: &BaseConsumer<Reasons>, patterns: &[Pattern]) -> Result<Vec<Par
 }
 
 /// The event's id, and whether the record was sent for the second time, and so bears an earlier time than its neighbours.
-fn headers<'a>(record: &'a BorrowedMessage<'_>) -> (Option<&'a [u8]>, bool) {
-    let (mut id, mut again) = (None, false);
-    for header in record.headers().iter().flat_map(|headers| headers.iter()) {
-        match header.key {
-            "id" if id.is_none() => id = header.value,
-            "replay" | "recovered" => again = true,
-            _ => {}
-        }
-    }
+fn identity<'a>(record: &'a BorrowedMessage<'_>) -> (Option<Cow<'a, [u8]>>, bool) {
+    let Some(headers) = record.headers() else { return (None, false) };
+    let again = headers.iter().any(|header| matches!(header.key, "replay" | "recovered"));
+    let named =
+        |name| headers.iter().find(|header| header.key == name).and_then(|header| header.value).map(Cow::Borrowed);
+    // walpost's own headers come first, and those of each format begin with another one.
+    let first = headers.iter().next();
+    let id = match first.map(|first| (first.key, first.value.and_then(|value| std::str::from_utf8(value).ok()))) {
+        Some(("ce_specversion", _)) => named("ce_id"),
+        Some(("content-type", Some(media_type))) if is_envelope(media_type) => record.payload().and_then(enclosed),
+        _ => named("id"),
+    };
     (id, again)
+}
+
+/// The id of an event in structured mode.
+fn enclosed(json: &[u8]) -> Option<Cow<'_, [u8]>> {
+    #[derive(serde::Deserialize)]
+    struct Envelope {
+        id: String,
+    }
+    serde_json::from_slice(json).ok().map(|Envelope { id }| Cow::Owned(id.into_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_of_an_envelope_is_found_whatever_the_payload() {
+        let id = |json: &str| enclosed(json.as_bytes()).map(Cow::into_owned);
+        assert_eq!(id(r#"{"specversion":"1.0","id":"\u00e9\"","data":{"id":[1]}}"#), Some("é\"".as_bytes().to_vec()));
+        assert_eq!(id("{}"), None);
+        assert_eq!(id("no JSON"), None);
+    }
 }

@@ -21,14 +21,14 @@ use serde_json::value::RawValue;
 use super::{
     frame::PgTime,
     lsn::Position,
-    outbox::{Layout, Outbox, Poison, Reason, fault},
+    outbox::{Format, Layout, Outbox, Poison, Reason, fault},
     pgoutput::{Column, Message, Relation, RelationId, Tuple, TypeOid},
     template::Part,
     time_text::Time,
 };
 
-/// What a message may say of its event, beside what the topic's template names.
-pub const MEMBERS: [&str; 10] = [
+/// What a message may say of its event, beside what the templates of topic and type name.
+pub const MEMBERS: [&str; 11] = [
     ID,
     AGGREGATE_TYPE,
     AGGREGATE_ID,
@@ -39,6 +39,7 @@ pub const MEMBERS: [&str; 10] = [
     "idempotency_key",
     OCCURRED_AT,
     "traceparent",
+    "tracestate",
 ];
 const ID: &str = "id";
 const AGGREGATE_TYPE: &str = "aggregate_type";
@@ -64,7 +65,7 @@ pub enum Malformed {
     NoId,
     #[error(
         "the message has a member {0:?}, which no event has: there are id, aggregate_type, aggregate_id, event_type, payload, \
-         payload_base64, headers, destination, idempotency_key, occurred_at, traceparent and what route.topic names"
+         payload_base64, headers, destination, idempotency_key, occurred_at, traceparent, tracestate and what route.topic and cloudevents.type name"
     )]
     Unknown(String),
     #[error("the message has member {0:?} twice")]
@@ -90,7 +91,11 @@ impl MessageOutbox {
     /// The outbox is named by [`source_of`](super::source_of) its prefix, and its columns are walpost's own.
     pub(super) fn new(outbox: &Outbox) -> MessageOutbox {
         let mut columns: Vec<String> = MEMBERS.map(str::to_owned).into();
-        for part in outbox.topic.parts() {
+        let event_type = match &outbox.format {
+            Format::CloudEvents(format) => format.event_type.parts(),
+            Format::Native | Format::Debezium(_) => &[],
+        };
+        for part in outbox.topic.parts().iter().chain(event_type) {
             if let Part::Column(name) = part {
                 if !columns.contains(name) {
                     columns.push(name.clone());
@@ -114,7 +119,7 @@ impl MessageOutbox {
             };
             Layout::new(outbox, &relation).expect("the relation has all that the outbox names")
         };
-        let (json, bytes) = (layout(TypeOid::TEXT), layout(TypeOid::BYTEA));
+        let (json, bytes) = (layout(TypeOid::JSON), layout(TypeOid::BYTEA));
         MessageOutbox { prefix: outbox.name.table.clone(), json, bytes, columns }
     }
 

@@ -461,7 +461,9 @@ impl Pipeline {
         let role = match self.outboxes.iter().position(is_it) {
             Some(index) => match &self.outboxes[index].format {
                 Format::Debezium(_) => return Ok(self.capture_table(index, relation)),
-                Format::Native => Role::Outbox(index, Layout::new(&self.outboxes[index], relation)?),
+                Format::Native | Format::CloudEvents(_) => {
+                    Role::Outbox(index, Layout::new(&self.outboxes[index], relation)?)
+                }
             },
             None => {
                 let table = TableName { schema: relation.schema.to_owned(), table: relation.name.to_owned() };

@@ -5,6 +5,8 @@
 //! Columns are matched by the names in the relation message, never by the catalog: the message is what the rows that
 //! follow it were written under.
 
+mod cloudevents;
+pub(crate) mod cloudevents_text;
 mod headers;
 mod layout;
 mod native;
@@ -16,6 +18,8 @@ use std::{fmt, sync::Arc};
 use super::template::Template;
 use crate::debezium::Task;
 
+pub use cloudevents::{CloudEvents, Mode};
+pub use cloudevents_text::Flaw;
 pub(super) use headers::fault;
 pub use layout::MissingColumn;
 pub(crate) use layout::is_topic;
@@ -44,6 +48,8 @@ pub enum Format {
     /// Columns are key, value and headers as they are, by walpost's own rules.
     #[default]
     Native,
+    /// An event of CloudEvents 1.0.
+    CloudEvents(CloudEvents),
     /// What Debezium's connector makes of it, by the connector's keys.
     Debezium(Arc<Task>),
 }
@@ -54,7 +60,8 @@ impl PartialEq for Format {
         match (self, other) {
             (Format::Native, Format::Native) => true,
             (Format::Debezium(task), Format::Debezium(other)) => Arc::ptr_eq(task, other),
-            (Format::Native, Format::Debezium(_)) | (Format::Debezium(_), Format::Native) => false,
+            (Format::CloudEvents(own), Format::CloudEvents(other)) => own == other,
+            (Format::Native | Format::CloudEvents(_) | Format::Debezium(_), _) => false,
         }
     }
 }
@@ -111,6 +118,7 @@ pub struct Columns {
     pub idempotency_key: Optional,
     pub occurred_at: Optional,
     pub traceparent: Optional,
+    pub tracestate: Optional,
     /// Order of insertion: in which rows are read from the table. In no record.
     pub seq: Optional,
     /// The inserting transaction, an `xid8`: proves that a row is published. In no record.

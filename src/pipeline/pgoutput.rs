@@ -93,8 +93,11 @@ pub struct TypeOid(pub u32);
 impl TypeOid {
     pub const BYTEA: TypeOid = TypeOid(17);
     pub const TEXT: TypeOid = TypeOid(25);
+    pub const JSON: TypeOid = TypeOid(114);
+    pub const XML: TypeOid = TypeOid(142);
     pub const TIMESTAMP: TypeOid = TypeOid(1114);
     pub const TIMESTAMPTZ: TypeOid = TypeOid(1184);
+    pub const JSONB: TypeOid = TypeOid(3802);
 
     pub(super) fn is_time(self) -> bool {
         matches!(self, TypeOid::TIMESTAMP | TypeOid::TIMESTAMPTZ)

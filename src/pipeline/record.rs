@@ -2,9 +2,8 @@
 
 use super::{ledger::Ticket, lsn::Position, outbox::TableName};
 
-/// Headers that walpost itself sends: `id`, `event_type`, `aggregate_type`, `occurred_at`, `position`,
-/// `idempotency_key`, `traceparent`.
-const FIXED_HEADERS_MAX: usize = 7;
+/// Most headers that walpost itself sends: of a CloudEvent its attributes, and two of tracing once more by their own names.
+const FIXED_HEADERS_MAX: usize = 16;
 
 /// An event, ready to send. Everything is borrowed from the frame it came in or from the pipeline's scratch space, so
 /// a sink takes it before the next frame.
@@ -66,7 +65,7 @@ impl<'a> Headers<'a> {
 
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, Option<&'a [u8]>)> {
         let own: &'a [(String, Option<Vec<u8>>)] = self.own;
-        let fixed = self.fixed.into_iter().take(self.fixed_len).map(|(name, value)| (name, Some(value)));
+        let fixed = self.fixed[..self.fixed_len].iter().map(|(name, value)| (*name, Some(*value)));
         let own = own.iter().map(|(name, value)| (name.as_str(), value.as_deref()));
         let mark = self.mark.map(|name| (name, Some(&b"true"[..])));
         fixed.chain(own).chain(mark)

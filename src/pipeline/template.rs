@@ -24,6 +24,16 @@ impl Template {
     }
 }
 
+impl Part {
+    /// Literal text.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Part::Text(text) => Some(text),
+            Part::Column(_) => None,
+        }
+    }
+}
+
 /// Why a text is no template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {

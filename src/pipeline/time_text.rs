@@ -43,6 +43,12 @@ impl Time {
         Some(Time { rfc3339, unix_ms: seconds * 1_000 + number(20..23) })
     }
 
+    /// From RFC 3339 in whatever offset, cut to microseconds.
+    pub(super) fn parse_rfc3339(text: &[u8]) -> Option<Time> {
+        let time = std::str::from_utf8(text).ok()?.parse::<jiff::Timestamp>().ok()?;
+        Time::parse(time.strftime("%Y-%m-%d %H:%M:%S%.6f+00").to_string().as_bytes())
+    }
+
     pub(super) fn rfc3339(&self) -> &Rfc3339 {
         &self.rfc3339
     }
@@ -83,6 +89,16 @@ mod tests {
         check("1969-12-31 23:59:59.9999+00", "1969-12-31T23:59:59.999900Z", -1);
         check("0001-01-01 00:00:00+00", "0001-01-01T00:00:00.000000Z", -62_135_596_800_000);
         check("9999-12-31 23:59:59+00", "9999-12-31T23:59:59.000000Z", 253_402_300_799_000);
+    }
+
+    #[test]
+    fn rfc3339_itself_is_read_in_any_offset() {
+        let parsed = |text: &str| Time::parse_rfc3339(text.as_bytes()).map(|time| *time.rfc3339());
+        assert_eq!(parsed("2026-01-31T09:15:00+01:00"), Some(*b"2026-01-31T08:15:00.000000Z"));
+        assert_eq!(parsed("2026-01-31T08:15:00.2500009Z"), Some(*b"2026-01-31T08:15:00.250000Z"));
+        for text in ["", "yesterday", "2026-01-31", "2026-01-31T08:15:00", "-000001-01-01T00:00:00Z"] {
+            assert_eq!(parsed(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -30,8 +30,9 @@ pub fn is_own(columns: &Columns) -> bool {
         destination,
         idempotency_key,
         occurred_at,
-        // Not a column of it; a table that was given one is still ours.
+        // No columns of it; a table that was given them is still ours.
         traceparent: _,
+        tracestate: _,
         seq,
         txid,
     } = columns;

@@ -598,7 +598,8 @@ impl Kafka {
         let code = match self.producer.produce(id, record) {
             // It has ended, and why comes with the next poll. Until then the record is in flight to nowhere.
             Ok(()) | Err(Code::Fatal) => {
-                if record.ticket != Ticket::NONE && record.headers.get("position") != Some(&record.position.text()) {
+                let named = record.headers.get("position").or_else(|| record.headers.get("ce_position"));
+                if record.ticket != Ticket::NONE && named != Some(&record.position.text()) {
                     self.nameless.insert(record.ticket, (record.event.id.to_vec(), record.position));
                 }
                 return Ok(());

@@ -488,6 +488,10 @@ impl Drop for OwnedEvent {
 unsafe fn failure(message: &rd_kafka_message_t) -> Failure<'_> {
     // SAFETY: the message's topic, headers and text live as long as the message.
     unsafe {
+        let (id, position) = match header(message, c"position") {
+            b"" => (header(message, c"ce_id"), header(message, c"ce_position")),
+            position => (header(message, c"id"), position),
+        };
         Failure {
             ticket: ticket(message._private),
             code: message.err.into(),
@@ -495,8 +499,8 @@ unsafe fn failure(message: &rd_kafka_message_t) -> Failure<'_> {
             // `rd_kafka_message_produce_errstr` points to is freed already (librdkafka 2.12).
             text: text(rd_kafka_err2str(message.err)),
             topic: text(rd_kafka_topic_name(message.rkt)),
-            id: header(message, c"id"),
-            position: header(message, c"position"),
+            id,
+            position,
             size: message.len + message.key_len,
             headers_size: headers_size(message),
             records: 1,

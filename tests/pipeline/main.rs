@@ -2,6 +2,7 @@
 
 mod captured;
 mod changes;
+mod cloudevents;
 #[path = "../support/encode.rs"]
 mod encode;
 mod ledger;
@@ -17,6 +18,8 @@ mod relations;
 mod routing;
 #[path = "../support/sample.rs"]
 mod sample;
+#[path = "../support/cloudevents.rs"]
+mod sdk;
 mod stream;
 mod times;
 mod total;

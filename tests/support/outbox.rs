@@ -25,6 +25,7 @@ pub(crate) fn walpost(schema: &str, table: &str) -> Outbox {
             idempotency_key: optional("idempotency_key"),
             occurred_at: optional("occurred_at"),
             traceparent: optional("traceparent"),
+            tracestate: optional("tracestate"),
             seq: optional("seq"),
             txid: optional("txid"),
         },

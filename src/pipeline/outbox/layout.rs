@@ -1,7 +1,7 @@
 //! Where a relation's rows keep the parts of an event, and how those are read.
 
 use super::{
-    Optional, Outbox, TableName, Timestamp, native,
+    Format, Optional, Outbox, TableName, Timestamp, cloudevents, native,
     pattern::{Pattern, Unfilled},
     poison::{Poison, Reason},
 };
@@ -35,7 +35,7 @@ pub(in crate::pipeline) struct Layout {
     id: usize,
     aggregate_id: usize,
     payload: usize,
-    payload_is_bytea: bool,
+    kind: Payload,
     aggregate_type: Option<usize>,
     event_type: Option<usize>,
     headers: Option<usize>,
@@ -45,8 +45,27 @@ pub(in crate::pipeline) struct Layout {
     /// Its type is a timestamp; any other goes as PostgreSQL prints it.
     occurred_at_is_time: bool,
     traceparent: Option<usize>,
+    tracestate: Option<usize>,
     topic: Pattern,
     timestamp: Timestamp,
+    writer: Writer,
+}
+
+/// What writes the records.
+#[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // one a relation
+enum Writer {
+    Native,
+    CloudEvents(cloudevents::Writer),
+}
+
+/// What the payload's column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Payload {
+    Json,
+    Bytea,
+    Xml,
+    Text,
 }
 
 /// What a row says of its event: the texts of its columns; none for NULL, and for what the table lacks.
@@ -62,6 +81,7 @@ pub(super) struct Parts<'a> {
     pub(super) idempotency_key: Option<&'a [u8]>,
     pub(super) occurred_at: Option<&'a [u8]>,
     pub(super) traceparent: Option<&'a [u8]>,
+    pub(super) tracestate: Option<&'a [u8]>,
 }
 
 /// What a format writes a record from.
@@ -69,7 +89,8 @@ pub(super) struct Parts<'a> {
 pub(super) struct Content<'a> {
     pub(super) id: &'a [u8],
     pub(super) parts: Parts<'a>,
-    payload_is_bytea: bool,
+    pub(super) payload: Payload,
+    row: Row<'a>,
     /// Where the column is a timestamp, and one that has a form in RFC 3339.
     pub(super) occurred_at: Option<Time>,
     /// None: the record has none.
@@ -86,6 +107,9 @@ pub(super) struct Room<'a> {
     pub(super) occurred_at: &'a mut Rfc3339,
     pub(super) position: &'a mut [u8; Position::TEXT_LEN],
     pub(super) payload: &'a mut Vec<u8>,
+    /// `type` of CloudEvents, and an event in structured mode.
+    pub(super) event_type: &'a mut String,
+    pub(super) envelope: &'a mut Vec<u8>,
 }
 
 /// What a format makes of a row.
@@ -104,6 +128,8 @@ pub(in crate::pipeline) struct Scratch {
     position: [u8; Position::TEXT_LEN],
     occurred_at: Rfc3339,
     headers: Vec<(String, Option<Vec<u8>>)>,
+    event_type: String,
+    envelope: Vec<u8>,
 }
 
 /// A column's place in the message; `None` is NULL.
@@ -146,7 +172,7 @@ impl From<WireError> for Refused {
 
 /// As [`Refused`], before it is known what event it is.
 #[derive(Debug)]
-enum Unwritten {
+pub(super) enum Unwritten {
     Shape,
     Poison(Reason),
 }
@@ -179,12 +205,27 @@ impl Layout {
             return Err(missing(&columns.occurred_at.name, "record.timestamp = \"column\""));
         }
         let payload = required(&columns.payload, "payload")?;
+        let kind = match type_of(payload) {
+            TypeOid::JSON | TypeOid::JSONB => Payload::Json,
+            TypeOid::BYTEA => Payload::Bytea,
+            TypeOid::XML => Payload::Xml,
+            _ => Payload::Text,
+        };
+        let writer = match &outbox.format {
+            Format::CloudEvents(format) => {
+                Writer::CloudEvents(cloudevents::Writer::new(format, columns, kind, |name| {
+                    required(columns.column_of(name), "cloudevents.type")
+                })?)
+            }
+            // A connector's rows have no layout.
+            Format::Native | Format::Debezium(_) => Writer::Native,
+        };
         Ok(Layout {
             name: outbox.name.clone(),
             id: required(&columns.id, "id")?,
             aggregate_id: required(&columns.aggregate_id, "aggregate_id")?,
             payload,
-            payload_is_bytea: type_of(payload) == TypeOid::BYTEA,
+            kind,
             aggregate_type: optional(&columns.aggregate_type, "aggregate_type")?,
             event_type: optional(&columns.event_type, "event_type")?,
             headers: optional(&columns.headers, "headers")?,
@@ -193,8 +234,10 @@ impl Layout {
             occurred_at,
             occurred_at_is_time: occurred_at.map(type_of).is_some_and(TypeOid::is_time),
             traceparent: optional(&columns.traceparent, "traceparent")?,
+            tracestate: optional(&columns.tracestate, "tracestate")?,
             topic,
             timestamp: outbox.timestamp,
+            writer,
         })
     }
 
@@ -221,10 +264,19 @@ impl Layout {
         scratch: &'a mut Scratch,
     ) -> Result<Draft<'a>, Refused> {
         scratch.read(message, row)?;
-        let Scratch { values, topic, payload, position: position_text, occurred_at, headers: own } = scratch;
+        let Scratch {
+            values,
+            topic,
+            payload,
+            position: position_text,
+            occurred_at,
+            headers: own,
+            event_type,
+            envelope,
+        } = scratch;
         let row = Row { message, values };
         let parts = self.parts(row).ok_or(Refused::Shape)?;
-        let room = Room { own, occurred_at, position: position_text, payload };
+        let room = Room { own, occurred_at, position: position_text, payload, event_type, envelope };
         self.draft(row, parts, position, commit_time, origin, topic, room).map_err(|unwritten| match unwritten {
             Unwritten::Shape => Refused::Shape,
             Unwritten::Poison(reason) => {
@@ -247,6 +299,7 @@ impl Layout {
             idempotency_key: optional(self.idempotency_key)?,
             occurred_at: optional(self.occurred_at)?,
             traceparent: optional(self.traceparent)?,
+            tracestate: optional(self.tracestate)?,
         })
     }
 
@@ -267,12 +320,16 @@ impl Layout {
         let content = Content {
             id,
             parts,
-            payload_is_bytea: self.payload_is_bytea,
+            payload: self.kind,
+            row,
             occurred_at,
             position: origin.has_position().then_some(position),
             mark: origin.mark(),
         };
-        let Written { value, headers } = native::write(&content, room)?;
+        let Written { value, headers } = match &self.writer {
+            Writer::Native => native::write(&content, room)?,
+            Writer::CloudEvents(writer) => writer.write(&content, room)?,
+        };
         let (timestamp_ms, timestamp_replaced) = self.timestamp(occurred_at, commit_time, origin);
         let Parts { aggregate_type, aggregate_id, event_type, .. } = parts;
         let event = Event { id, aggregate_type, aggregate_id, event_type };
@@ -286,10 +343,10 @@ impl Layout {
                 topic.clear();
                 topic.push_str(std::str::from_utf8(destination).map_err(|_| no_text(destination))?);
             }
-            None => self.topic.fill(topic, |index| row.value(index).ok_or(())).map_err(|unfilled| match unfilled {
+            None => self.topic.fill(topic, |index| row.value(index)).map_err(|unfilled| match unfilled {
                 Unfilled::Null(name) => Unwritten::Poison(Reason::NullInTopic(name.to_owned())),
-                Unfilled::Encoding(bytes) => Unwritten::Poison(no_text(bytes)),
-                Unfilled::Row(()) => Unwritten::Shape,
+                Unfilled::Encoding(_, bytes) => Unwritten::Poison(no_text(bytes)),
+                Unfilled::Shape => Unwritten::Shape,
             })?,
         }
         if is_topic(topic) { Ok(()) } else { Err(Reason::IllegalTopic(topic.clone()).into()) }
@@ -331,10 +388,21 @@ impl Parts<'_> {
 }
 
 impl<'a> Content<'a> {
+    /// The row's column at an index, where it has one.
+    pub(super) fn column(&self, index: usize) -> Option<Option<&'a [u8]>> {
+        self.row.value(index)
+    }
+
+    /// When it occurred, where a column of any type says so in PostgreSQL's form or that of RFC 3339.
+    pub(super) fn time(&self) -> Option<Time> {
+        let text = self.parts.occurred_at?;
+        self.occurred_at.or_else(|| Time::parse(text)).or_else(|| Time::parse_rfc3339(text))
+    }
+
     /// The payload as it is sent; `payload` is space for bytes that are no part of the row.
     pub(super) fn value(&self, payload: &'a mut Vec<u8>) -> Result<Option<&'a [u8]>, Reason> {
         match self.parts.payload {
-            Some(hex) if self.payload_is_bytea => {
+            Some(hex) if self.payload == Payload::Bytea => {
                 bytea(hex, payload).ok_or(Reason::Bytea)?;
                 Ok(Some(payload))
             }

@@ -9,7 +9,7 @@ use crate::pipeline::record::Headers;
 
 pub(super) fn write<'a>(content: &Content<'a>, room: Room<'a>) -> Result<Written<'a>, Reason> {
     let Content { parts, occurred_at, position, mark, .. } = *content;
-    let Room { own, occurred_at: occurred_at_text, position: position_text, payload } = room;
+    let Room { own, occurred_at: occurred_at_text, position: position_text, payload, .. } = room;
     own.clear();
     if let Some(json) = parts.headers {
         members(json, |name, value| own.push((name, Some(plain(value)))))?;
@@ -35,6 +35,7 @@ pub(super) fn write<'a>(content: &Content<'a>, room: Room<'a>) -> Result<Written
         ("position", position),
         ("idempotency_key", parts.idempotency_key),
         ("traceparent", parts.traceparent),
+        ("tracestate", parts.tracestate),
     ] {
         if let Some(text) = text {
             headers.push(name, text);

@@ -14,12 +14,13 @@ enum Piece {
 
 /// Why a row does not fill a pattern.
 #[derive(Debug)]
-pub(super) enum Unfilled<'a, E> {
+pub(super) enum Unfilled<'a> {
     /// The column, by its name in the template, is NULL.
     Null(&'a str),
     /// It has these bytes, which are no UTF-8.
-    Encoding(&'a [u8]),
-    Row(E),
+    Encoding(&'a str, &'a [u8]),
+    /// The row has no such column.
+    Shape,
 }
 
 impl Pattern {
@@ -32,22 +33,31 @@ impl Pattern {
         template.parts().iter().map(piece).collect::<Result<_, E>>().map(Pattern)
     }
 
-    /// Writes a row's text over `text`; `value` is the row's column at an index.
-    pub(super) fn fill<'a, E>(
+    /// Writes a row's text over `text`; `value` is the row's column at an index, where it has one.
+    pub(super) fn fill<'a>(
         &'a self,
         text: &mut String,
-        value: impl Fn(usize) -> Result<Option<&'a [u8]>, E>,
-    ) -> Result<(), Unfilled<'a, E>> {
+        value: impl Fn(usize) -> Option<Option<&'a [u8]>>,
+    ) -> Result<(), Unfilled<'a>> {
         text.clear();
         for piece in &self.0 {
             match piece {
                 Piece::Text(literal) => text.push_str(literal),
                 Piece::Column { index, name } => {
-                    let bytes = value(*index).map_err(Unfilled::Row)?.ok_or(Unfilled::Null(name))?;
-                    text.push_str(std::str::from_utf8(bytes).map_err(|_| Unfilled::Encoding(bytes))?);
+                    let bytes = value(*index).ok_or(Unfilled::Shape)?.ok_or(Unfilled::Null(name))?;
+                    text.push_str(std::str::from_utf8(bytes).map_err(|_| Unfilled::Encoding(name, bytes))?);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Names of its columns, joined by commas.
+    pub(super) fn columns(&self) -> String {
+        let name = |piece: &Piece| match piece {
+            Piece::Text(_) => None,
+            Piece::Column { name, .. } => Some(name.clone()),
+        };
+        self.0.iter().filter_map(name).collect::<Vec<_>>().join(", ")
     }
 }

@@ -1,6 +1,6 @@
 //! Events that no sink can take, and why.
 
-use super::TableName;
+use super::{TableName, cloudevents_text::Flaw};
 use crate::{
     debezium::Refusal,
     pipeline::{frame::PgTime, lsn::Position, message::Malformed},
@@ -41,6 +41,20 @@ pub enum Reason {
     Headers(String),
     #[error("its payload is no bytea text")]
     Bytea,
+    #[error("cloudevents.type names column {0:?}, which is NULL in this row")]
+    NullInType(String),
+    #[error("column {column:?}, its CloudEvents attribute {attribute}, {flaw}")]
+    Attribute { attribute: &'static str, column: String, flaw: Flaw },
+    #[error("a member of its headers has a name that begins with ce_, which consumers would take for an attribute")]
+    AttributeHeader,
+    #[error(
+        "the content type in its headers is none that a payload can have: write a media type as a string, and none of CloudEvents' own"
+    )]
+    ContentType,
+    #[error("its payload is no JSON, and its content type is {0:?} (cloudevents.content_type)")]
+    NoJson(String),
+    #[error("its payload is no UTF-8, which an event in structured mode is")]
+    NoText,
     #[error("column {} of its row is no UTF-8", .0 + 1)]
     Encoding(usize),
     #[error(

@@ -67,6 +67,12 @@ impl DeadLetter {
                 | Reason::NullInTopic(_)
                 | Reason::Headers(_)
                 | Reason::Bytea
+                | Reason::NullInType(_)
+                | Reason::Attribute { .. }
+                | Reason::AttributeHeader
+                | Reason::ContentType
+                | Reason::NoJson(_)
+                | Reason::NoText
                 | Reason::Encoding(_)
                 | Reason::Untransactional
                 | Reason::Malformed(_)
