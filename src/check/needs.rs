@@ -96,7 +96,7 @@ pub(super) fn reads(outbox: &Outbox) -> Vec<Need> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::pipeline::outbox::{Columns, Optional, TableName};
+    use crate::pipeline::outbox::{CloudEvents, Columns, Mode, Optional, TableName};
 
     /// `walpost.outbox` as configured by default.
     pub(in crate::check) fn default_outbox() -> Outbox {
@@ -145,5 +145,20 @@ pub(super) mod tests {
         assert_eq!(needed(&outbox), required(&[("kind", "event_type"), ("Region", "route.topic")]));
         outbox.timestamp = Timestamp::Column;
         assert!(needed(&outbox).contains(&("occurred_at".to_owned(), "record.timestamp")));
+    }
+
+    #[test]
+    fn what_the_type_of_a_cloudevent_names_is_needed() {
+        let mut outbox = default_outbox();
+        outbox.topic = "orders".parse().unwrap();
+        outbox.columns.event_type.name = "kind".to_owned();
+        outbox.format = Format::CloudEvents(CloudEvents {
+            mode: Mode::Binary,
+            source: "/app".to_owned(),
+            event_type: "${region}.${event_type}".parse().unwrap(),
+            content_type: None,
+        });
+        let of_type = ["region", "kind"].map(|column| (column.to_owned(), "cloudevents.type"));
+        assert_eq!(needed(&outbox)[3..], of_type);
     }
 }

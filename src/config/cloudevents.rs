@@ -1,6 +1,7 @@
 //! `[cloudevents]`: what it means, and where it means nothing.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use toml::Value;
 
 use crate::{
     pipeline::outbox::{self, TableName},
@@ -9,7 +10,7 @@ use crate::{
 
 use super::{
     ConfigError, Settings,
-    error::Origin,
+    keys::Key,
     typed::{CloudEvents, Format, Outbox},
 };
 
@@ -51,7 +52,9 @@ pub(super) fn judge(settings: &Settings, outboxes: &[Outbox]) -> Result<(), Conf
             return refuse(&format!("outbox[{index}].{SECTION}"));
         }
     }
-    let mut given = settings.members(SECTION).filter(|(_, _, entry)| entry.origin != Origin::Default);
+    // What is shown has defaults too, and loads again.
+    let is_default = |path: &str, value: &Value| Key::find(path).is_some_and(|key| key.default == value.as_str());
+    let mut given = settings.members(SECTION).filter(|(_, path, entry)| !is_default(path, &entry.value));
     match given.next() {
         Some((_, path, _)) if !outboxes.iter().any(is_ours) => refuse(path),
         _ => Ok(()),

@@ -139,7 +139,7 @@ fn argument(key: &'static Key) -> Option<Arg> {
         | Kind::Duration
         | Kind::Size
         | Kind::Count
-        | Kind::Choice { .. }
+        | Kind::Choice(_)
         | Kind::Outboxes => argument,
     })
 }
@@ -147,13 +147,13 @@ fn argument(key: &'static Key) -> Option<Arg> {
 fn help(key: &Key) -> String {
     let mut help = key.help.to_owned();
     match key.kind {
-        Kind::Choice { built, .. } if built.len() > 1 => help.push_str(&format!(" ({})", built.join(", "))),
+        Kind::Choice(words) if words.len() > 1 => help.push_str(&format!(" ({})", words.join(", "))),
         Kind::Columns => help.push_str(", as in aggregate_id=order_id (WALPOST_COLUMNS_AGGREGATE_ID); repeatable"),
         Kind::Properties if key.path == "kafka" => {
             help.push_str(", as in linger.ms=5 (WALPOST_KAFKA_LINGER_MS); repeatable");
         }
         Kind::Properties => help.push_str(", as in topic.prefix=shop (WALPOST_DEBEZIUM_TOPIC_PREFIX); repeatable"),
-        Kind::Choice { .. }
+        Kind::Choice(_)
         | Kind::Text
         | Kind::Secret
         | Kind::SecretFile
@@ -177,7 +177,7 @@ fn value_name(kind: Kind) -> &'static str {
         Kind::Size => "BYTES",
         Kind::Count => "N",
         Kind::Boolean => "true|false",
-        Kind::Choice { .. } => "WORD",
+        Kind::Choice(_) => "WORD",
         Kind::Columns | Kind::Properties | Kind::Outboxes => "NAME=VALUE",
     }
 }

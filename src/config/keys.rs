@@ -1,6 +1,6 @@
 //! Every key of the configuration, in one table.
 //!
-//! The flags, the `WALPOST_…` variables, the refusal of unknown keys and of values that are not built, `config show`
+//! The flags, the `WALPOST_…` variables, the refusal of unknown keys and words, `config show`
 //! and the reference page are all made from [`KEYS`]. A key is added here, and read where the values get their types
 //! (`typed.rs`).
 
@@ -35,11 +35,8 @@ pub enum Kind {
     Size,
     Count,
     Boolean,
-    /// One of a few words. The planned ones are refused by name.
-    Choice {
-        built: &'static [&'static str],
-        planned: &'static [&'static str],
-    },
+    /// One of a few words.
+    Choice(&'static [&'static str]),
     /// `[columns]`: walpost's name = the table's.
     Columns,
     /// `[kafka]`: librdkafka's properties; `[debezium]`: a connector's keys.
@@ -87,17 +84,17 @@ pub const KEYS: &[Key] = &[
     ),
     outbox_key(
         "preset",
-        choice(&["walpost", "debezium", "destination", "status"], &[]),
+        choice(&["walpost", "debezium", "destination", "status"]),
         Some("walpost"),
         "Column names, and what else follows from them",
     ),
     outbox_key("order_by", Kind::Text, None, "Columns that order rows read from the table, joined by commas, else seq"),
-    outbox_key("format", choice(&["native", "debezium", "cloudevents"], &[]), Some("native"), "Shape of the records"),
-    key("delivery", choice(&["at_least_once", "exactly_once"], &[]), Some("at_least_once"), "Delivery guarantee"),
-    key("snapshot", choice(&["initial", "never"], &[]), Some("never"), "Rows that are older than the slot"),
+    outbox_key("format", choice(&["native", "debezium", "cloudevents"]), Some("native"), "Shape of the records"),
+    key("delivery", choice(&["at_least_once", "exactly_once"]), Some("at_least_once"), "Delivery guarantee"),
+    key("snapshot", choice(&["initial", "never"]), Some("never"), "Rows that are older than the slot"),
     key(
         "on_poison",
-        choice(&["park", "dead_letter", "halt"], &[]),
+        choice(&["park", "dead_letter", "halt"]),
         None,
         "An event that can never be delivered; unset: parked where there is a table for it",
     ),
@@ -106,13 +103,13 @@ pub const KEYS: &[Key] = &[
     key("park_max_events", Kind::Count, Some("1000000"), "Most events that are parked, then the stream halts"),
     key(
         "on_slot_loss",
-        choice(&["recover", "halt"], &[]),
+        choice(&["recover", "halt"]),
         None,
         "A slot that is gone or invalidated; unset: recover, exactly once halt",
     ),
     key("failover", Kind::Boolean, Some("false"), "Standbys keep a copy of the slot, from PostgreSQL 17 on"),
-    key("on_update", choice(&["ignore", "halt"], &[]), Some("ignore"), "Update, delete or truncate of an outbox"),
-    outbox_key("after_publish", choice(&["keep", "mark", "delete"], &[]), Some("keep"), "Rows that are published"),
+    key("on_update", choice(&["ignore", "halt"]), Some("ignore"), "Update, delete or truncate of an outbox"),
+    outbox_key("after_publish", choice(&["keep", "mark", "delete"]), Some("keep"), "Rows that are published"),
     key("retention", Kind::Duration, Some("7d"), "How long published rows stay before they are pruned"),
     key("confirm_interval", Kind::Duration, Some("20ms"), "How often a moving position is confirmed"),
     key("status_interval", Kind::Duration, Some("10s"), "How often a resting position is confirmed"),
@@ -125,10 +122,10 @@ pub const KEYS: &[Key] = &[
     outbox_key("columns", Kind::Columns, None, "Column of the table for a part of the event"),
     outbox_key("route.topic", Kind::Text, Some("outbox.event.${aggregate_type}"), "Topic, with columns in ${…}"),
     key("route.unknown_topic_timeout", Kind::Duration, Some("60s"), "How long a topic may be unknown to Kafka"),
-    outbox_key("record.timestamp", choice(&["commit", "column"], &[]), Some("commit"), "Timestamp of the records"),
+    outbox_key("record.timestamp", choice(&["commit", "column"]), Some("commit"), "Timestamp of the records"),
     outbox_key(
         "cloudevents.mode",
-        choice(&["binary", "structured"], &[]),
+        choice(&["binary", "structured"]),
         Some("binary"),
         "Where attributes of an event are",
     ),
@@ -166,8 +163,8 @@ const fn outbox_key(path: &'static str, kind: Kind, default: Option<&'static str
     Key { path, kind, default, per_outbox: true, help }
 }
 
-const fn choice(built: &'static [&'static str], planned: &'static [&'static str]) -> Kind {
-    Kind::Choice { built, planned }
+const fn choice(words: &'static [&'static str]) -> Kind {
+    Kind::Choice(words)
 }
 
 impl Key {
@@ -193,7 +190,7 @@ impl Key {
             | Kind::Size
             | Kind::Count
             | Kind::Boolean
-            | Kind::Choice { .. }
+            | Kind::Choice(_)
             | Kind::Properties => Some(self.path.replace(['.', '_'], "-")),
         }
     }
@@ -220,7 +217,7 @@ impl Kind {
             | Kind::Secret
             | Kind::SecretFile
             | Kind::Duration
-            | Kind::Choice { .. }
+            | Kind::Choice(_)
             | Kind::Columns
             | Kind::Properties
             | Kind::Outboxes => None,
@@ -253,10 +250,10 @@ mod tests {
     }
 
     #[test]
-    fn the_default_of_a_choice_is_built() {
+    fn the_default_of_a_choice_is_one_of_it() {
         for key in KEYS {
-            if let (Kind::Choice { built, .. }, Some(default)) = (key.kind, key.default) {
-                assert!(built.contains(&default), "{}", key.path);
+            if let (Kind::Choice(words), Some(default)) = (key.kind, key.default) {
+                assert!(words.contains(&default), "{}", key.path);
             }
         }
     }

@@ -4,12 +4,7 @@ use std::collections::BTreeSet;
 
 use toml::Value;
 
-use super::{
-    ConfigError, Settings,
-    error::Origin,
-    settings::find,
-    typed::Outbox,
-};
+use super::{ConfigError, Settings, error::Origin, settings::find, typed::Outbox};
 use crate::{
     pipeline::{
         outbox::{self, AfterPublish},
@@ -78,7 +73,11 @@ impl Settings {
     }
 
     /// Those outboxes that are messages; the others are left. No prefix is there twice.
-    pub(super) fn messages(&self, outboxes: &[Outbox], database: &ConnInfo) -> Result<Vec<outbox::Outbox>, ConfigError> {
+    pub(super) fn messages(
+        &self,
+        outboxes: &[Outbox],
+        database: &ConnInfo,
+    ) -> Result<Vec<outbox::Outbox>, ConfigError> {
         let mut seen = BTreeSet::new();
         let mut messages = Vec::new();
         for (index, outbox) in outboxes.iter().enumerate() {

@@ -4,7 +4,7 @@
 //! that was left out, or a text that might not parse. What was typed is [`Settings`]: the defaults of the table of
 //! [`keys`], under the file, under the variables, under the flags.
 //!
-//! Refused are unknown keys (with the nearest known one), values that are not built yet (by name), and librdkafka
+//! Refused are unknown keys (with the nearest known one), words that a key does not know, and librdkafka
 //! properties that would break a guarantee. No error and no `Debug` holds a secret.
 
 mod bounds;

@@ -31,7 +31,7 @@ pub(super) struct Entry {
 }
 
 impl Settings {
-    /// Defaults, then the file, then variables, then flags. Unknown keys, and values that are not built, end it.
+    /// Defaults, then the file, then variables, then flags. Unknown keys, and unknown words, end it.
     pub fn gather(flags: &Flags, environment: &Environment) -> Result<Settings, ConfigError> {
         let mut settings = Settings::defaults();
         let named_by_variable = || environment.get(CONFIG_FILE).map(Into::into);
@@ -53,7 +53,7 @@ impl Settings {
         settings.settle_messages()?;
         settings.one_or_many_outboxes()?;
         settings.route_by_preset();
-        settings.refuse_what_is_not_built()?;
+        settings.refuse_unknown_words()?;
         Ok(settings)
     }
 
@@ -157,10 +157,10 @@ impl Settings {
         }
     }
 
-    fn refuse_what_is_not_built(&self) -> Result<(), ConfigError> {
+    fn refuse_unknown_words(&self) -> Result<(), ConfigError> {
         for key in KEYS {
-            let Kind::Choice { built, planned } = key.kind else { continue };
-            let judge = |path: &str, value: &Value| match refused_word(value, key.path, built, planned) {
+            let Kind::Choice(words) = key.kind else { continue };
+            let judge = |path: &str, value: &Value| match refused_word(value, key.path, words) {
                 Some(problem) => Err(self.refuse(path, problem)),
                 None => Ok(()),
             };
@@ -279,14 +279,10 @@ fn twin(path: &str) -> Option<String> {
 }
 
 /// Why a word is refused, if it is.
-fn refused_word(value: &Value, path: &str, built: &[&str], planned: &[&str]) -> Option<String> {
-    let quoted: Vec<_> = built.iter().map(|word| format!("{word:?}")).collect();
-    let remedy = format!("use {}", quoted.join(" or "));
-    match value.as_str() {
-        Some(word) if built.contains(&word) => None,
-        Some(word) if planned.contains(&word) => {
-            Some(format!("{path} = {word:?} is not available in this version; {remedy}"))
-        }
-        Some(_) | None => Some(format!("{value} is not a value of {path}; {remedy}")),
+fn refused_word(value: &Value, path: &str, words: &[&str]) -> Option<String> {
+    if value.as_str().is_some_and(|word| words.contains(&word)) {
+        return None;
     }
+    let quoted: Vec<_> = words.iter().map(|word| format!("{word:?}")).collect();
+    Some(format!("{value} is not a value of {path}; use {}", quoted.join(" or ")))
 }

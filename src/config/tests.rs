@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::pipeline::{
     OnUpdate,
-    outbox::{AfterPublish, Timestamp},
+    outbox::{AfterPublish, CloudEvents, Format, Mode, Timestamp},
     source_of,
 };
 
@@ -172,26 +172,19 @@ fn unknown_keys_are_refused_with_the_nearest_known_one() {
 }
 
 #[test]
-fn what_is_not_built_is_refused_by_name() {
-    let planned = KEYS.iter().filter_map(|key| match key.kind {
-        Kind::Choice { built, planned } => Some((key, built, planned)),
+fn a_choice_takes_its_words_and_no_other() {
+    let choices = KEYS.iter().filter_map(|key| match key.kind {
+        Kind::Choice(words) => Some((key, words)),
         _ => None,
     });
-    let mut seen = 0;
-    for (key, built, planned) in planned {
+    for (key, words) in choices {
         let flag = format!("--{}", key.flag().unwrap());
-        for word in planned {
-            let error = typed().flags(&[&flag, word]).error();
-            let expected = format!("{flag}: {} = \"{word}\" is not available in this version; use ", key.path);
-            assert!(error.starts_with(&expected), "{error}");
-            assert!(error.contains(&format!("{:?}", built[0])), "{error}");
-            seen += 1;
-        }
-        for word in built.iter().filter(|word| **word != "debezium" || key.path != "format") {
-            typed().flags(&[&flag, word]).config();
+        let of_format = if key.path.starts_with("cloudevents.") { "cloudevents" } else { "native" };
+        // A connector has keys that must be given.
+        for word in words.iter().filter(|word| **word != "debezium" || key.path != "format") {
+            typed().variable("WALPOST_FORMAT", of_format).flags(&[&flag, word]).config();
         }
     }
-    assert_eq!(seen, 1);
     assert_eq!(
         typed().file("snapshot = true").error(),
         "walpost.toml: snapshot: true is not a value of snapshot; use \"initial\" or \"never\""
@@ -557,4 +550,82 @@ fn what_is_about_tables_cannot_stand_beside_a_prefix() {
     let error = typed().file("message_prefix = \"\"").error();
     assert!(error.contains("this is empty"), "{error}");
     assert!(typed().file("[[outbox]]\nformat = \"native\"").error().contains("write `table` (or `message_prefix`)"));
+}
+
+#[test]
+fn cloudevents_have_a_source_a_type_and_a_mode() {
+    let formats = |toml: &str| -> Vec<CloudEvents> {
+        let outboxes = typed().file(toml).config().outboxes.into_iter();
+        let formats = outboxes.filter_map(|outbox| match outbox.format {
+            Format::CloudEvents(format) => Some(format),
+            Format::Native | Format::Debezium(_) => None,
+        });
+        formats.collect()
+    };
+    let by_default = CloudEvents {
+        mode: Mode::Binary,
+        source: "/app/walpost/outbox".to_owned(),
+        event_type: "${event_type}".parse().unwrap(),
+        content_type: None,
+    };
+    let url = "database_url = 'postgres://u@localhost/app'\nformat = 'cloudevents'\n";
+    assert_eq!(formats(url), std::slice::from_ref(&by_default));
+    let odd = "database_url = \"dbname='a/b é' host=x user=u\"\nformat = 'cloudevents'\ntable = '\"A.b\".\"c d\"'";
+    assert_eq!(formats(odd)[0].source, "/a%2Fb%20%C3%A9/A.b/c%20d");
+    let messages = typed().file(&format!("{url}message_prefix = 'events'")).config().messages;
+    let [Format::CloudEvents(format)] = [&messages[0].format] else { panic!("{messages:?}") };
+    assert_eq!(format.source, "/app/pg_logical_emit_message/events");
+
+    let several = format!(
+        "{url}[cloudevents]\nmode = 'structured'\nsource = 'https://example.com/app'\n[[outbox]]\ntable = 'a'\n\
+         cloudevents.type = 'com.example.${{event_type}}'\n[[outbox]]\ntable = 'b'\n[outbox.cloudevents]\nmode = 'binary'\n\
+         source = 'urn:x:y'\ncontent_type = 'application/avro'\n[[outbox]]\ntable = 'c'\nformat = 'native'"
+    );
+    let all = CloudEvents { mode: Mode::Structured, source: "https://example.com/app".to_owned(), ..by_default };
+    let first = CloudEvents { event_type: "com.example.${event_type}".parse().unwrap(), ..all.clone() };
+    let content_type = Some("application/avro".to_owned());
+    let second = CloudEvents { mode: Mode::Binary, source: "urn:x:y".to_owned(), content_type, ..all };
+    assert_eq!(formats(&several), [first, second]);
+}
+
+#[test]
+fn what_no_cloudevent_can_have_is_refused() {
+    for (key, expected) in [
+        ("source = 'a b'", "source: \"a b\" is no URI-reference of RFC 3986"),
+        ("source = '/%zz'", "source: \"/%zz\" is no URI-reference of RFC 3986"),
+        ("source = 'https://exämple.com'", "source: \"https://exämple.com\" is no URI-reference of RFC 3986"),
+        ("source = ''", "source: this is empty; leave it out or give it a value"),
+        ("type = ''", "type: this is empty; leave it out or give it a value"),
+        ("type = '${'", "type: the template \"${\" opens ${ and never closes it; write ${column}"),
+        ("type = \"a\\tb\"", "type: the type has a control character or a noncharacter of Unicode"),
+        ("mode = 'batched'", "mode: \"batched\" is not a value of cloudevents.mode; use \"binary\" or \"structured\""),
+        (
+            "content_type = 'json'",
+            "content_type: \"json\" is no media type of a payload; write one such as \"application/json\"",
+        ),
+        (
+            "content_type = 'application/cloudevents+json'",
+            "content_type: \"application/cloudevents+json\" is no media type",
+        ),
+    ] {
+        let error = typed().file(&format!("format = 'cloudevents'\n[cloudevents]\n{key}")).error();
+        // What is every outbox's own is refused where it is read.
+        let error = error.replace("outbox[0].", "");
+        assert!(error.starts_with(&format!("walpost.toml: cloudevents.{expected}")), "{error}");
+    }
+    let flag = typed().flags(&["--cloudevents-source", "/a"]).error();
+    let only = "this means something with format = \"cloudevents\" only; leave it out, or set the format";
+    assert_eq!(flag, format!("--cloudevents-source: {only}"));
+    let own = "format = 'cloudevents'\n[[outbox]]\ntable = 'a'\n[[outbox]]\ntable = 'b'\nformat = 'native'\ncloudevents.mode = 'binary'";
+    assert_eq!(typed().file(own).error(), format!("walpost.toml: outbox[1].cloudevents: {only}"));
+    assert!(typed().variable("WALPOST_CLOUDEVENTS_SUORCE", "/a").settings().is_err());
+}
+
+#[test]
+fn a_configuration_of_cloudevents_that_is_shown_loads_again() {
+    let once =
+        typed().file("format = 'cloudevents'\n[cloudevents]\nsource = '/orders'\n[columns]\ntracestate = 'state'");
+    let shown = once.settings().unwrap().to_toml(&once.config());
+    assert!(shown.contains("[cloudevents]") && shown.contains("source = \"/orders\""), "{shown}");
+    assert_eq!(format!("{:?}", typed().file(&shown).config()), format!("{:?}", once.config()));
 }

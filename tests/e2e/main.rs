@@ -8,6 +8,7 @@ mod blocked;
 mod bookmarks;
 mod broker;
 mod check;
+mod cloudevents;
 mod cluster;
 mod conformance;
 mod connect;
@@ -35,6 +36,8 @@ mod replay;
 mod resources;
 mod rewind;
 mod routing;
+#[path = "../support/cloudevents.rs"]
+mod sdk;
 mod security;
 mod servers;
 mod setup;

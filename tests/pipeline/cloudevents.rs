@@ -379,3 +379,32 @@ fn rows_that_are_sent_again_are_marked_in_a_header() {
         event(&sent);
     }
 }
+
+#[test]
+fn a_message_is_an_event_as_a_row_is() {
+    for mode in [Mode::Binary, Mode::Structured] {
+        let event_type = "${region}.${event_type}".parse().expect("a template");
+        let format = Format::CloudEvents(CloudEvents { event_type, ..format(mode) });
+        let limits = Limits { records: 10, bytes: 1 << 20 };
+        let mut pipeline = Pipeline::new(Vec::new(), OnUpdate::Ignore, Lsn(START), limits);
+        pipeline.take_messages(&[Outbox { format, ..outbox::messages("outbox") }]);
+        let mut stream = Stream::of(pipeline);
+        stream.begin();
+        let mut sent = |payload: &str| {
+            let content = format!(
+                "{{\"id\": \"e1\", \"aggregate_type\": \"order\", \"event_type\": \"placed\", \"region\": \"eu\", \
+                 \"tracestate\": \"a=b\", {payload}}}"
+            );
+            match stream.step(&encode::logical(true, START, "outbox", content.as_bytes())).expect("a message") {
+                Outcome::Sent(sent) => sent,
+                other => panic!("the message became {other:?}"),
+            }
+        };
+        let json = event(&sent("\"payload\": {\"a\" : 1}"));
+        assert_eq!((json.id(), json.ty(), json.datacontenttype()), ("e1", "eu.placed", Some("application/json")));
+        assert_eq!(extension(&json, "tracestate"), "a=b");
+        let bytes = event(&sent("\"payload_base64\": \"AP8=\""));
+        assert_eq!(bytes.datacontenttype(), Some("application/octet-stream"));
+        assert_eq!(bytes.data(), Some(&Data::Binary(vec![0, 255])));
+    }
+}

@@ -53,10 +53,9 @@ pub(in crate::pipeline) struct Layout {
 
 /// What writes the records.
 #[derive(Clone, Debug)]
-#[allow(clippy::large_enum_variant)] // one a relation
 enum Writer {
     Native,
-    CloudEvents(cloudevents::Writer),
+    CloudEvents(Box<cloudevents::Writer>),
 }
 
 /// What the payload's column holds.
@@ -213,9 +212,8 @@ impl Layout {
         };
         let writer = match &outbox.format {
             Format::CloudEvents(format) => {
-                Writer::CloudEvents(cloudevents::Writer::new(format, columns, kind, |name| {
-                    required(columns.column_of(name), "cloudevents.type")
-                })?)
+                let index_of = |name: &str| required(columns.column_of(name), "cloudevents.type");
+                Writer::CloudEvents(Box::new(cloudevents::Writer::new(format, columns, kind, index_of)?))
             }
             // A connector's rows have no layout.
             Format::Native | Format::Debezium(_) => Writer::Native,
