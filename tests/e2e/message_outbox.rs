@@ -254,6 +254,33 @@ fn what_a_lost_slot_held_is_given_up_only_when_told_so() {
 }
 
 #[test]
+fn rows_beside_lost_messages_are_recovered_where_that_is_accepted() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::proven(&database);
+    database.sql(include_str!("../../sql/emit.sql"));
+    let session = database.session();
+    let insert = "INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', 'o-1', 'e', '1')";
+    session.run(&format!("BEGIN; {insert}; SELECT walpost.emit('order', 'o-2', 'e', '2'); COMMIT"));
+    session.run(&format!("SELECT pg_drop_replication_slot('{}')", outbox.slot()));
+    assert!(lost(&outbox).contains("and sends the rows that are not proven published, and no message"));
+    let walpost = Walpost::start_with(&quick(&outbox, BESIDE_THE_TABLE), &["--accept-gap"], &[]);
+    walpost.streams(&outbox, WITHIN);
+    session.run("SELECT walpost.emit('order', 'o-3', 'e', '3')");
+    outbox.drained(WITHIN);
+    assert_eq!(walpost.terminate(WITHIN), 0);
+    let records = all(&[&outbox.topic("order")]);
+    assert_eq!(records.iter().map(Record::value_text).collect::<Vec<_>>(), [Some("1"), Some("3")]);
+    assert_eq!(records[0].header("recovered"), Some("true"));
+}
+
+/// What walpost says when it ends because of a lost slot.
+fn lost(outbox: &Outbox<'_>) -> String {
+    let walpost = Walpost::start(&quick(outbox, BESIDE_THE_TABLE));
+    assert_eq!(walpost.wait_exit(WITHIN), 1);
+    walpost.log()
+}
+
+#[test]
 fn the_log_is_replayed_as_far_as_a_bookmark_holds_it() {
     let database = Postgres::shared(MAIN).database();
     let outbox = with_emit(&database);
