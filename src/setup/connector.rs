@@ -89,15 +89,10 @@ pub(super) fn publication(
     };
     let (title, sql, makes, lacking) = match (&facts.publication, connector.publication.autocreate) {
         (None, autocreate) => {
-            let of = match autocreate {
-                Autocreate::AllTables => " for all tables".to_owned(),
-                Autocreate::NoTables => String::new(),
-                Autocreate::Filtered | Autocreate::Disabled => format!(" for table {}", names(&tables)),
-            };
-            let options = if connector.publication.via_root { " with (publish_via_partition_root = true)" } else { "" };
+            let of = extent(autocreate, &names(&tables));
             let lacking = plan::lacking_on_database(facts).or_else(|| not_owned(&tables).filter(|_| filtered));
             let made = Made::global(Kind::Publication, &config.publication);
-            (format!("create {made}{of}"), format!("create publication {quoted}{of}{options};"), vec![made], lacking)
+            (format!("create {made}{of}"), create_publication(connector, &quoted, &of), vec![made], lacking)
         }
         (Some(found), Autocreate::Filtered | Autocreate::Disabled) if !found.all_tables => {
             let lacks = |(outbox, have): &(&Outbox, &OutboxFacts)| {
@@ -124,6 +119,28 @@ pub(super) fn publication(
     };
     steps.push(Step { title, sql, makes, action: Action::Statements, lacking, optional: false });
     Ok(())
+}
+
+/// What a publication is made for, as SQL says it behind its name.
+fn extent(autocreate: Autocreate, tables: &str) -> String {
+    match autocreate {
+        Autocreate::AllTables => " for all tables".to_owned(),
+        Autocreate::Filtered | Autocreate::Disabled if !tables.is_empty() => format!(" for table {tables}"),
+        Autocreate::Filtered | Autocreate::Disabled | Autocreate::NoTables => String::new(),
+    }
+}
+
+fn create_publication(connector: &Connector, quoted: &str, extent: &str) -> String {
+    let options = if connector.publication.via_root { " with (publish_via_partition_root = true)" } else { "" };
+    format!("create publication {quoted}{extent}{options};")
+}
+
+/// The statement that makes the publication of a configuration whose tables are named.
+pub(super) fn script(config: &Config, connector: &Connector) -> String {
+    let names: Vec<_> =
+        config.outboxes.iter().map(|outbox| quote::qualified(&outbox.name.schema, &outbox.name.table)).collect();
+    let extent = extent(connector.publication.autocreate, &names.join(", "));
+    create_publication(connector, &quote::ident(&config.publication), &extent) + "\n"
 }
 
 fn has(publication: &Publication, name: &TableName) -> bool {

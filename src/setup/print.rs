@@ -1,7 +1,7 @@
 //! The whole set-up as a script for psql, without a look at any database.
 
 use super::{
-    names,
+    connector, names,
     plan::{self, Wish},
 };
 use crate::{
@@ -41,10 +41,11 @@ pub fn script(config: &Config, wish: Wish) -> String {
     if let Some(Outbox { name, .. }) = config.messages.first() {
         parts.push(schema::emit(home, &name.table));
     }
-    match &config.outboxes[..] {
+    match (&config.debezium, &config.outboxes[..]) {
         _ if wish.adopt => {}
-        [] => parts.push(names::at_home(config).publication_of_messages()),
-        [first, more @ ..] => {
+        (Some(debezium), _) => parts.push(connector::script(config, debezium.connector())),
+        (None, []) => parts.push(names::at_home(config).publication_of_messages()),
+        (None, [first, more @ ..]) => {
             parts.push(names::of(config, first).publication());
             parts.extend(more.iter().map(|outbox| names::of(config, outbox).publication_table()));
         }
