@@ -21,8 +21,8 @@ pub enum Refusal {
     NoTime { column: String, option: &'static str, found: String },
     #[error("{column:?} is null, and by it (route.by.field) events find their topic; give it a value")]
     Unrouted { column: String },
-    #[error("route.topic.regex: {0}")]
-    Steps(#[from] TooManySteps),
+    #[error("{option}: {source}")]
+    Steps { option: String, source: TooManySteps },
     #[error("the topic {topic:?} is illegal: a topic has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_', '-'")]
     Topic { topic: String },
     #[error("the partition is {partition}; it must not be negative")]

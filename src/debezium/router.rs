@@ -150,7 +150,9 @@ pub(super) fn route<'a>(
         Some(envelope) => envelope.close(),
     };
     let key = event.get(&event.required(&router.key, KEY)?)?;
-    let topic = router.topic_pattern.rewrite(&route, &router.topic_replacement)?.unwrap_or(route);
+    let topic = router.topic_pattern.rewrite(&route, &router.topic_replacement);
+    let steps = |source| Refusal::Steps { option: "route.topic.regex".to_owned(), source };
+    let topic = topic.map_err(steps)?.unwrap_or(route);
     let headers = record.headers;
     let (key, body) = (Key::Made(key), Body::Made(value));
     Ok(Some(Record { topic, partition, key, body, headers, timestamp_ms, router: Some(router) }))

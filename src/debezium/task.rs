@@ -283,7 +283,10 @@ impl Task {
     pub(super) fn applies(&self, transform: &Transform, record: &Record<'_>) -> Result<bool, Refusal> {
         let Some(condition) = &transform.condition else { return Ok(true) };
         let holds = match &condition.predicate {
-            Predicate::TopicNameMatches(pattern) => pattern.matches(&record.topic)?,
+            Predicate::TopicNameMatches(pattern) => {
+                let option = || format!("the pattern of the predicate of {}", transform.name);
+                pattern.matches(&record.topic).map_err(|source| Refusal::Steps { option: option(), source })?
+            }
             Predicate::HasHeaderKey(name) => record.headers.iter().any(|header| header.name == *name),
             Predicate::RecordIsTombstone => record.is_tombstone(),
         };
