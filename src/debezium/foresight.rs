@@ -2,7 +2,7 @@
 
 use super::record::{Body, Datum, Key, Record};
 use super::router::{self, Event};
-use super::table::{Cells, Row, Table};
+use super::table::{Row, Table};
 use super::task::Task;
 use crate::config::connector::{Does, MissingColumn, Placed, Router};
 use crate::connect::{Converter, Kind, Schema, Value};
@@ -11,7 +11,7 @@ impl Task {
     /// In words, each with its remedy.
     pub(super) fn foresee(&self, table: &Table) -> Vec<String> {
         let name = table.name();
-        let row = Row { table, cells: Cells::Texts(&[]) };
+        let row = Row::new(table, &[]);
         // What a predicate can see of an insert.
         let insert = Record {
             topic: table.topic.clone(),

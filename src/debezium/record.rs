@@ -118,9 +118,7 @@ impl Header {
     pub(super) fn new(name: &str, value: Datum) -> Header {
         Header { name: name.to_owned(), value: HeaderValue::Datum(value) }
     }
-}
 
-impl Header {
     pub(super) fn ready(name: &str, value: Option<Vec<u8>>) -> Header {
         Header { name: name.to_owned(), value: HeaderValue::Ready(value) }
     }

@@ -23,7 +23,10 @@ pub enum Refusal {
     Unrouted { column: String },
     #[error("{option}: {source}")]
     Steps { option: String, source: TooManySteps },
-    #[error("the topic {topic:?} is illegal: a topic has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_', '-'")]
+    #[error(
+        "the topic {topic:?} is illegal: a topic has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_', '-', and is none of \
+         Kafka's own; mend the route or its pattern"
+    )]
     Topic { topic: String },
     #[error("the partition is {partition}; it must not be negative")]
     Partition { partition: i32 },

@@ -47,45 +47,36 @@ impl Table {
     }
 }
 
-/// One column of an updated row.
+/// One column of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell<'a> {
     Null,
-    /// Stored out of line and left as it was: the log does not repeat it.
+    /// Stored out of line and left as it was by an update: the log does not repeat it.
     Unchanged,
     Text(&'a str),
 }
 
-/// A row's texts beside their table.
+/// A row beside its table.
 #[derive(Clone, Copy)]
 pub(super) struct Row<'a> {
     pub(super) table: &'a Table,
-    pub(super) cells: Cells<'a>,
-}
-
-#[derive(Clone, Copy)]
-pub(super) enum Cells<'a> {
-    Texts(&'a [Option<&'a str>]),
-    /// After an update, with the row before it where the log has that.
-    Updated {
-        new: &'a [Cell<'a>],
-        old: Option<&'a [Option<&'a str>]>,
-    },
+    /// In the order of the table's attributes; null where they end early.
+    pub(super) cells: &'a [Cell<'a>],
+    /// Of the row before an update, where the log has it; else empty.
+    pub(super) old: &'a [Cell<'a>],
 }
 
 impl<'a> Row<'a> {
+    pub(super) fn new(table: &'a Table, cells: &'a [Cell<'a>]) -> Row<'a> {
+        Row { table, cells, old: &[] }
+    }
+
     pub(super) fn value(&self, placed: &Placed) -> Result<Value, ConversionError> {
-        let text = |texts: &'a [Option<&'a str>]| texts.get(placed.index).copied().flatten();
-        match self.cells {
-            Cells::Texts(texts) => placed.column.value(text(texts)),
-            Cells::Updated { new, old } => match new.get(placed.index) {
-                None | Some(Cell::Null) => placed.column.value(None),
-                Some(Cell::Text(text)) => placed.column.value(Some(text)),
-                Some(Cell::Unchanged) => match old.and_then(text) {
-                    Some(text) => placed.column.value(Some(text)),
-                    None => Ok(placed.column.unavailable()),
-                },
-            },
+        let Placed { index, column } = placed;
+        match (self.cells.get(*index), self.old.get(*index)) {
+            (Some(Cell::Text(text)), _) | (Some(Cell::Unchanged), Some(Cell::Text(text))) => column.value(Some(text)),
+            (Some(Cell::Unchanged), _) => Ok(column.unavailable()),
+            (Some(Cell::Null) | None, _) => column.value(None),
         }
     }
 

@@ -12,11 +12,11 @@ use super::logical::{self, LogicalForm};
 use super::record::{Body, Change, Datum, Header, HeaderValue, Key, Operation, Record};
 use super::router;
 use super::source::SourceForm;
-use super::table::{self, Cells, Row};
+use super::table::{self, Row};
 use super::transaction::TransactionForm;
 use crate::config::connector::{Connector, Does, Host, Predicate, Router, Transform};
 use crate::connect::{Converter, Kind, Schema, Value};
-use crate::pipeline::outbox::TableName;
+use crate::pipeline::outbox::{TableName, is_topic};
 
 pub use super::refusal::Refusal;
 pub use super::source::Source;
@@ -82,11 +82,6 @@ impl Task {
         &self.connector
     }
 
-    /// A UUID of version 7.
-    pub fn run_id(&self) -> &str {
-        &self.run_id
-    }
-
     /// What is worth telling at start, whatever the tables.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
@@ -125,27 +120,26 @@ impl Task {
         let parts: Vec<_> = parts.into_iter().filter(|part| !part.trim().is_empty()).collect();
         let mut topic = String::new();
         for unit in parts.join(&self.connector.topic_delimiter).encode_utf16().take(TOPIC_MAX) {
-            let known = u8::try_from(unit).map(char::from).ok().filter(|c| is_of_topics(*c));
+            let legal = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+            let known = u8::try_from(unit).map(char::from).ok().filter(legal);
             topic.push(known.unwrap_or('_'));
         }
         topic
     }
 
-    /// Of a row that was inserted, or read from the table: its texts in the order of the attributes.
+    /// Of a row that was inserted, or read from the table: its columns in the order of the attributes.
     ///
     /// `counts` are those of the open transaction, from its first event on.
     pub fn insert(
         &self,
         table: &Table,
-        row: &[Option<&str>],
+        row: &[Cell<'_>],
         source: &Source,
         counts: &mut Counts,
     ) -> Result<Vec<Message>, Refusal> {
         let operation = if source.snapshot { Operation::Read } else { Operation::Create };
-        let after = Some(Row { table, cells: Cells::Texts(row) });
-        let mut messages = Vec::new();
-        self.change(Change { after, ..Change::new(table, operation, source) }, None, counts, &mut messages)?;
-        Ok(messages)
+        let after = Some(Row::new(table, row));
+        self.change(Change { after, ..Change::new(table, operation, source) }, None, counts)
     }
 
     /// Of a row that was updated. `old` is the row before, where the log has it: all of it (`O`), or its key alone
@@ -153,22 +147,21 @@ impl Task {
     pub fn update(
         &self,
         table: &Table,
-        old: Option<&[Option<&str>]>,
+        old: Option<&[Cell<'_>]>,
         new: &[Cell<'_>],
         source: &Source,
         counts: &mut Counts,
     ) -> Result<Vec<Message>, Refusal> {
-        let before = old.map(|old| Row { table, cells: Cells::Texts(old) });
-        let new = Row { table, cells: Cells::Updated { new, old } };
+        let before = old.map(|old| Row::new(table, old));
+        let new = Row { old: old.unwrap_or_default(), ..Row::new(table, new) };
         let after = Some(new);
-        let mut messages = Vec::new();
         let keys = match before {
             Some(before) => (before.key()?, new.key()?),
             None => (None, None),
         };
         if let (true, Some(before)) = (self.connector.skip_unchanged, before) {
             if before.whole()? == new.whole()? {
-                return Ok(messages);
+                return Ok(Vec::new());
             }
         }
         let change = |operation| Change::new(table, operation, source);
@@ -176,45 +169,34 @@ impl Task {
             // A row that changes its key goes under the old one and comes under the new one.
             (Some(old_key), Some(new_key)) if old_key.value != new_key.value => {
                 let to = Some(Header::new("__debezium.newkey", new_key));
-                self.change(Change { before, ..change(Operation::Delete) }, to, counts, &mut messages)?;
+                let mut messages = self.change(Change { before, ..change(Operation::Delete) }, to, counts)?;
                 let from = Some(Header::new("__debezium.oldkey", old_key));
-                self.change(Change { after, ..change(Operation::Create) }, from, counts, &mut messages)?;
+                messages.extend(self.change(Change { after, ..change(Operation::Create) }, from, counts)?);
+                Ok(messages)
             }
-            _ => self.change(Change { before, after, ..change(Operation::Update) }, None, counts, &mut messages)?,
+            _ => self.change(Change { before, after, ..change(Operation::Update) }, None, counts),
         }
-        Ok(messages)
     }
 
     /// Of a row that was deleted: all of it (`O`), or its key alone (`K`, other columns null).
     pub fn delete(
         &self,
         table: &Table,
-        old: &[Option<&str>],
+        old: &[Cell<'_>],
         source: &Source,
         counts: &mut Counts,
     ) -> Result<Vec<Message>, Refusal> {
-        let before = Some(Row { table, cells: Cells::Texts(old) });
-        let mut messages = Vec::new();
-        let change = Change { before, ..Change::new(table, Operation::Delete, source) };
-        self.change(change, None, counts, &mut messages)?;
-        Ok(messages)
+        let before = Some(Row::new(table, old));
+        self.change(Change { before, ..Change::new(table, Operation::Delete, source) }, None, counts)
     }
 
     /// Of a table that was truncated.
     pub fn truncate(&self, table: &Table, source: &Source, counts: &mut Counts) -> Result<Vec<Message>, Refusal> {
-        let mut messages = Vec::new();
-        self.change(Change::new(table, Operation::Truncate, source), None, counts, &mut messages)?;
-        Ok(messages)
+        self.change(Change::new(table, Operation::Truncate, source), None, counts)
     }
 
     /// `moved` is the header with the other key of a row that changed it.
-    fn change(
-        &self,
-        change: Change<'_>,
-        moved: Option<Header>,
-        counts: &mut Counts,
-        messages: &mut Vec<Message>,
-    ) -> Result<(), Refusal> {
+    fn change(&self, change: Change<'_>, moved: Option<Header>, counts: &mut Counts) -> Result<Vec<Message>, Refusal> {
         let Change { table, operation, before, after, source, .. } = change;
         let skipped = match operation {
             Operation::Create => self.connector.skipped.create,
@@ -224,7 +206,7 @@ impl Task {
             Operation::Truncate => self.connector.skipped.truncate,
         };
         if skipped {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let key = || match after.or(before) {
             Some(row) => Key::Of(row),
@@ -239,11 +221,11 @@ impl Task {
             let topic = table.topic.clone();
             Record { topic, partition: None, key: key(), body, headers, timestamp_ms: 0, router: None }
         };
-        messages.extend(self.emit(record(Body::Change(Change { order, ..change }), headers))?);
+        let mut messages = Vec::from_iter(self.emit(record(Body::Change(Change { order, ..change }), headers))?);
         if let Some(headers) = tombstone {
             messages.extend(self.emit(record(Body::Made(Datum::NULL), headers))?);
         }
-        Ok(())
+        Ok(messages)
     }
 
     /// A record that is no table's and no message's.
@@ -370,14 +352,11 @@ fn context_headers(connector: &Connector, run_id: &str) -> Vec<Header> {
 
 /// What of a record Kafka is known to refuse.
 fn checked(message: Message) -> Result<Message, Refusal> {
-    let topic = &message.topic;
-    let legal = (1..=TOPIC_MAX).contains(&topic.len()) && topic.chars().all(is_of_topics);
-    if !legal || topic == "." || topic == ".." {
+    if !is_topic(&message.topic) {
         return Err(Refusal::Topic { topic: message.topic });
     }
-    match message.partition {
-        Some(partition) if partition < 0 => return Err(Refusal::Partition { partition }),
-        _ => {}
+    if let Some(partition) = message.partition.filter(|partition| *partition < 0) {
+        return Err(Refusal::Partition { partition });
     }
     if !(0..INFINITY_MS).contains(&message.timestamp_ms) {
         return Err(Refusal::Timestamp { timestamp_ms: message.timestamp_ms });
@@ -385,11 +364,8 @@ fn checked(message: Message) -> Result<Message, Refusal> {
     Ok(message)
 }
 
+/// Of a topic's name, in characters.
 const TOPIC_MAX: usize = 249;
 
 /// PostgreSQL's `infinity`, as Debezium has it.
 const INFINITY_MS: i64 = 9_223_372_036_825_200;
-
-fn is_of_topics(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
-}

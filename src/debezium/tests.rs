@@ -85,8 +85,12 @@ fn row<'a>(payload: Option<&'a str>, more: &[Option<&'a str>]) -> Vec<Option<&'a
     row
 }
 
+fn cells<'a>(row: &[Option<&'a str>]) -> Vec<Cell<'a>> {
+    row.iter().map(|text| text.map_or(Cell::Null, Cell::Text)).collect()
+}
+
 fn insert(task: &Task, more: &[(&str, u32, &str)], row: &[Option<&str>]) -> Result<Vec<Message>, Refusal> {
-    task.insert(&table(task, more), row, &source(), &mut Counts::default())
+    task.insert(&table(task, more), &cells(row), &source(), &mut Counts::default())
 }
 
 /// The one record of an insert.
@@ -250,7 +254,7 @@ fn what_cannot_be_routed_is_refused_by_name() {
     attributes[2].default = Some("'order'::text".to_owned());
     attributes[3].default = Some("'dflt'::text".to_owned());
     let table = task.table(&TableName { schema: "a".to_owned(), table: "b".to_owned() }, &attributes, &[]);
-    let of = |kind| task.insert(&table, &[Some("1"), Some("k"), kind, None], &source(), &mut Counts::default());
+    let of = |kind| task.insert(&table, &cells(&[Some("1"), Some("k"), kind, None]), &source(), &mut Counts::default());
     assert_eq!(of(None), Err(Refusal::Unrouted { column: "aggregatetype".to_owned() }));
     // A default takes the place of null, save where events are routed by it.
     assert_eq!(text(&of(Some("order")).unwrap()[0].value), Some("dflt"));
@@ -262,7 +266,7 @@ fn updates_and_deletes_of_events_are_dropped_or_refused() {
     let of = |behaviour| {
         let task = task(&[("table.op.invalid.behavior", behaviour)]);
         let table = table(&task, &[]);
-        let deleted = task.delete(&table, &row(None, &[]), &source(), &mut Counts::default());
+        let deleted = task.delete(&table, &cells(&row(None, &[])), &source(), &mut Counts::default());
         (task.update(&table, None, &new, &source(), &mut Counts::default()), deleted)
     };
     for behaviour in ["warn", "error"] {
@@ -295,7 +299,8 @@ fn rows_without_a_router_are_told_as_changes() {
         format!(r#"{{"before":{before},"after":{after},"source":{source_},"transaction":null,"op":"{op}",{now}}}"#)
     };
     let counts = &mut Counts::default();
-    let [inserted] = &task.insert(&table, &row(Some(r#"{"a": 1}"#), &[]), &source(), counts).unwrap()[..] else {
+    let [inserted] = &task.insert(&table, &cells(&row(Some(r#"{"a": 1}"#), &[])), &source(), counts).unwrap()[..]
+    else {
         panic!()
     };
     assert_eq!((inserted.topic.as_str(), inserted.headers.len()), ("dbz.public.outbox", 4));
@@ -303,7 +308,7 @@ fn rows_without_a_router_are_told_as_changes() {
     assert_eq!(text(&inserted.value), Some(value("null", after, "c").as_str()));
 
     // The log has a deleted row's key only.
-    let key = [Some(ID), None, None, None, None];
+    let key = cells(&[Some(ID), None, None, None, None]);
     let [deleted, tombstone] = &task.delete(&table, &key, &source(), counts).unwrap()[..] else { panic!() };
     let before =
         r#"{"id":"00000000-0000-4000-8000-000000000001","aggregatetype":"","aggregateid":"","type":"","payload":null}"#;
@@ -377,7 +382,7 @@ fn transactions_are_told_with_their_events() {
     assert_eq!(text(&begin.value), Some(expected));
     let mut counts = Counts::default();
     for order in 1..=2 {
-        let sent = task.insert(&table, &row(None, &[]), &source(), &mut counts).unwrap();
+        let sent = task.insert(&table, &cells(&row(None, &[])), &source(), &mut counts).unwrap();
         let block = format!(r#""transaction":{{"id":"7:99","total_order":{order},"data_collection_order":{order}}}"#);
         assert!(text(&sent[0].value).unwrap().contains(&block));
     }
@@ -424,7 +429,7 @@ fn tables_are_taken_named_and_keyed_as_configured() {
     let task = task(&options);
     let attributes = [attribute("id", 23, "int4", true), attribute("type", 25, "text", true)];
     let table = task.table(&name("ünbox"), &attributes, &["id".to_owned()]);
-    let sent = task.insert(&table, &[Some("1"), Some("t")], &source(), &mut Counts::default()).unwrap();
+    let sent = task.insert(&table, &[Cell::Text("1"), Cell::Text("t")], &source(), &mut Counts::default()).unwrap();
     assert_eq!(sent[0].topic, "dbz.public._nbox");
     let key = text(&sent[0].key).unwrap();
     assert!(key.ends_with(r#""name":"dbz.public._nbox.Key"},"payload":{"type":"t"}}"#), "{key}");

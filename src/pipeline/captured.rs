@@ -222,12 +222,3 @@ pub(super) fn cells<'a>(row: Tuple<'a>) -> Result<Vec<Cell<'a>>, Unread> {
     .map_err(Unread::Wire)?;
     undecodable.map_or(Ok(cells), |index| Err(Unread::Encoding(index)))
 }
-
-/// Columns that the log has; those of an inserted row are all there.
-pub(super) fn texts<'a>(cells: &[Cell<'a>]) -> Vec<Option<&'a str>> {
-    let text = |cell: &Cell<'a>| match cell {
-        Cell::Text(text) => Some(*text),
-        Cell::Null | Cell::Unchanged => None,
-    };
-    cells.iter().map(text).collect()
-}

@@ -40,7 +40,7 @@ pub use origin::{Origin, Place, Reading};
 pub use record::{Event, Headers, Record};
 
 pub use captured::source_of;
-use captured::{Made, Parts, Queue, Queued, Told, Unread, cells, texts};
+use captured::{Made, Parts, Queue, Queued, Told, Unread, cells};
 use frame::Frame;
 use ledger::Ledger;
 use message::MessageOutbox;
@@ -552,10 +552,9 @@ impl Pipeline {
             }
         };
         let told = captured.parts.told(new.as_deref().or(old.as_deref()).unwrap_or_default());
-        let old = old.map(|old| texts(&old));
         let (task, counts) = (&connector.task, &mut connector.counts);
         let made = match (change, old, new) {
-            (Change::Insert, _, Some(new)) => task.insert(table, &texts(&new), &source, counts),
+            (Change::Insert, _, Some(new)) => task.insert(table, &new, &source, counts),
             (Change::Update, old, Some(new)) => task.update(table, old.as_deref(), &new, &source, counts),
             (Change::Delete, Some(old), _) => task.delete(table, &old, &source, counts),
             _ => task.truncate(table, &source, counts),
