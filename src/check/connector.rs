@@ -24,12 +24,6 @@ pub fn connector_publication(
 ) -> Vec<Finding> {
     let quoted = quote::ident(&config.publication);
     let about = format!("publication {quoted}");
-    let mode = match connector.publication.autocreate {
-        Autocreate::Disabled => "disabled",
-        Autocreate::AllTables => "all_tables",
-        Autocreate::Filtered => "filtered",
-        Autocreate::NoTables => "no_tables",
-    };
     let there: Vec<_> = outboxes.iter().filter(|(_, table)| table.is_some()).map(|(outbox, _)| name(outbox)).collect();
     let Some(found) = found else {
         let what = "does not exist in this database";
@@ -48,7 +42,8 @@ pub fn connector_publication(
                 about,
                 format!("{what} yet"),
                 format!(
-                    "nothing: walpost run makes it (publication.autocreate.mode = {mode}), with the rights for that"
+                    "nothing: walpost run makes it (publication.autocreate.mode = {}), with the rights for that",
+                    connector.publication.autocreate.name()
                 ),
             ),
         }];

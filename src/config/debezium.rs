@@ -55,17 +55,10 @@ impl Debezium {
         &self.table.topic
     }
 
-    /// Those of some tables whose rows become records.
-    pub fn takes(&self, tables: Vec<TableName>) -> Result<Vec<TableName>, TablesError> {
-        let mut taken = Vec::new();
-        for name in tables {
-            match self.connector().tables.take(&name.schema, &name.table) {
-                Ok(true) => taken.push(name),
-                Ok(false) => {}
-                Err(_) => return Err(TablesError::Pattern(name.to_string())),
-            }
-        }
-        Ok(taken)
+    /// Whether rows of a table become records.
+    pub fn takes(&self, name: &TableName) -> Result<bool, TablesError> {
+        let taken = self.connector().tables.take(&name.schema, &name.table);
+        taken.map_err(|_| TablesError::Pattern(name.to_string()))
     }
 
     /// The outbox of a table that the connector takes.
@@ -180,18 +173,18 @@ pub(super) fn outboxes(
 /// An outbox as configured, with what the connector's event router says of it. Columns that `[columns]` names stay.
 fn outbox(connector: &Connector, task: &Arc<Task>, own: &Outbox) -> Outbox {
     let mut outbox = Outbox { format: Format::Debezium(Arc::clone(task)), ..own.clone() };
-    if let Some((_, router)) = connector.router() {
-        outbox.columns.id.clone_from(&router.id);
-        outbox.columns.aggregate_id.clone_from(&router.key);
-        outbox.columns.payload.clone_from(&router.payload);
-        outbox.columns.aggregate_type = Optional { name: router.route_by.clone(), named: false };
-        if let Some(timestamp) = &router.timestamp {
-            outbox.columns.occurred_at = Optional { name: timestamp.clone(), named: false };
+    match connector.router() {
+        Some((_, router)) => {
+            outbox.columns.id.clone_from(&router.id);
+            outbox.columns.aggregate_id.clone_from(&router.key);
+            outbox.columns.payload.clone_from(&router.payload);
+            outbox.columns.aggregate_type = Optional { name: router.route_by.clone(), named: false };
+            if let Some(timestamp) = &router.timestamp {
+                outbox.columns.occurred_at = Optional { name: timestamp.clone(), named: false };
+            }
         }
-    }
-    if connector.router().is_none() {
         // No column of a table plays a part.
-        outbox.columns = ColumnNames::default().over(Preset::Debezium);
+        None => outbox.columns = ColumnNames::default().over(Preset::Debezium),
     }
     outbox.topic = topic(connector);
     outbox

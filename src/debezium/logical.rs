@@ -9,6 +9,7 @@ use super::record::{Body, Datum, Key, Logical, Record};
 use super::refusal::Refusal;
 use super::source::{Source, SourceForm, named, optional, required};
 use super::task::{Message, Task};
+use super::topics;
 use super::transaction::Counts;
 use crate::connect::{Field, Kind, Schema, Struct, Value};
 
@@ -50,7 +51,7 @@ impl Task {
         self.connector.message_prefixes.as_ref().is_none_or(|prefixes| prefixes.takes(prefix).unwrap_or(true))
     }
 
-    /// Of a logical message.
+    /// Of a logical message whose prefix it [takes](Task::takes_message).
     pub fn message(
         &self,
         prefix: &str,
@@ -59,13 +60,10 @@ impl Task {
         source: &Source,
         counts: &mut Counts,
     ) -> Result<Vec<Message>, Refusal> {
-        if !self.takes_message(prefix) {
-            return Ok(Vec::new());
-        }
         let order = (self.connector.transaction_topic.is_some() && transactional).then(|| counts.event(COLLECTION));
         let key = Struct { schema: self.logical_form.key.clone(), values: vec![Value::String(prefix.to_owned())] };
         let record = Record {
-            topic: format!("{}.message", self.connector.topic_prefix),
+            topic: topics::of_messages(&self.connector.topic_prefix),
             partition: None,
             key: Key::Made(Datum::of(key)),
             body: Body::Message(Logical { prefix, content, transactional, source, order }),

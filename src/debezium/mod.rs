@@ -12,7 +12,7 @@ mod heartbeat;
 mod key_columns;
 mod logical;
 pub mod modes;
-pub mod names;
+mod names;
 mod record;
 mod refusal;
 mod router;
@@ -24,6 +24,7 @@ mod table;
 mod task;
 #[cfg(test)]
 mod tests;
+pub mod topics;
 mod transaction;
 
 pub use task::{Cell, Counts, Message, Refusal, Source, Table, Task};

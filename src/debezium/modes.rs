@@ -1,6 +1,6 @@
 //! The connector's options that decide how values look, each with the names that it has in the configuration.
 
-/// An option with named values: the enum, and how its value is read.
+/// An option with named values: the enum, its names, and how its value is read.
 macro_rules! option {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
         $(#[$doc])*
@@ -16,9 +16,14 @@ macro_rules! option {
                 $(if text.eq_ignore_ascii_case($text) { return Some($name::$variant); })+
                 None
             }
+
+            pub fn name(self) -> &'static str {
+                match self { $($name::$variant => $text),+ }
+            }
         }
     };
 }
+pub(crate) use option;
 
 option! {
     /// `decimal.handling.mode`

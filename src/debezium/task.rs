@@ -13,6 +13,7 @@ use super::record::{Body, Change, Datum, Header, HeaderValue, Key, Operation, Re
 use super::router;
 use super::source::SourceForm;
 use super::table::{self, Row};
+use super::topics;
 use super::transaction::TransactionForm;
 use crate::config::connector::{Connector, Does, Host, Predicate, Router, Transform};
 use crate::connect::{Converter, Kind, Schema, Value};
@@ -96,7 +97,7 @@ impl Task {
     /// How rows of a table are read. `attributes` are its columns in the order of the rows; `key` names those of the
     /// primary key in the key's order, or of a unique index where there is none, as Debezium has it.
     pub fn table(&self, name: &TableName, attributes: &[Attribute], key: &[String]) -> Table {
-        let topic = self.topic_of(name);
+        let topic = topics::of_table(&self.connector.topic_prefix, &self.connector.topic_delimiter, name);
         let indexed = || attributes.iter().enumerate();
         let taken = |attribute: &Attribute| {
             self.connector.tables.take_column(&name.schema, &name.table, &attribute.name).unwrap_or(true)
@@ -113,18 +114,6 @@ impl Task {
         let envelope = Arc::new(self.envelope_schema(&schema_name("Envelope"), &schema));
         let table = Table { name: name.clone(), topic, columns, key, schema, envelope, warnings: Vec::new() };
         Table { warnings: self.foresee(&table), ..table }
-    }
-
-    fn topic_of(&self, name: &TableName) -> String {
-        let parts = [self.connector.topic_prefix.as_str(), &name.schema, &name.table];
-        let parts: Vec<_> = parts.into_iter().filter(|part| !part.trim().is_empty()).collect();
-        let mut topic = String::new();
-        for unit in parts.join(&self.connector.topic_delimiter).encode_utf16().take(TOPIC_MAX) {
-            let legal = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-            let known = u8::try_from(unit).map(char::from).ok().filter(legal);
-            topic.push(known.unwrap_or('_'));
-        }
-        topic
     }
 
     /// Of a row that was inserted, or read from the table: its columns in the order of the attributes.
@@ -363,9 +352,6 @@ fn checked(message: Message) -> Result<Message, Refusal> {
     }
     Ok(message)
 }
-
-/// Of a topic's name, in characters.
-const TOPIC_MAX: usize = 249;
 
 /// PostgreSQL's `infinity`, as Debezium has it.
 const INFINITY_MS: i64 = 9_223_372_036_825_200;

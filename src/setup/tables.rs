@@ -52,14 +52,14 @@ pub(super) async fn taken(client: &Client, debezium: &Debezium) -> Result<Vec<Fo
             &[],
         )
         .await?;
-    let mut all = Vec::with_capacity(rows.len());
+    let mut taken = Vec::new();
     for row in &rows {
         let name = TableName { schema: row.try_get(0)?, table: row.try_get(1)? };
-        all.push(Found { name, is_partitioned: row.try_get(2)?, is_partition: row.try_get(3)? });
+        if debezium.takes(&name)? {
+            taken.push(Found { name, is_partitioned: row.try_get(2)?, is_partition: row.try_get(3)? });
+        }
     }
-    let names = debezium.takes(all.iter().map(|found| found.name.clone()).collect())?;
-    all.retain(|found| names.contains(&found.name));
-    Ok(all)
+    Ok(taken)
 }
 
 /// Those under whose names rows come: of a partitioned table either its own or its partitions'.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Condition, Connector, Does, Placed, Predicate};
-use crate::pipeline::outbox::TableName;
+use crate::{debezium::topics, pipeline::outbox::TableName};
 
 /// A transform that is not available and would get records of an outbox.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,10 +39,9 @@ struct Records {
 pub(in crate::config) fn judge(connector: &Connector, tables: &[TableName]) -> Result<(), Foreign> {
     let mut records: Vec<Records> = tables.iter().map(|name| of_table(connector, name)).collect();
     if connector.transforms.iter().any(|transform| matches!(transform.does, Does::DecodeMessage { .. })) {
-        let topic = format!("{}{}message", connector.topic_prefix, connector.topic_delimiter);
         records.push(Records {
             what: "logical messages".to_owned(),
-            topic: Some(topic),
+            topic: Some(topics::of_messages(&connector.topic_prefix)),
             headers: BTreeSet::new(),
             tombstones: false,
         });
@@ -74,13 +73,11 @@ pub(in crate::config) fn judge(connector: &Connector, tables: &[TableName]) -> R
 
 /// As the connector makes them, before the first transform.
 fn of_table(connector: &Connector, name: &TableName) -> Records {
-    let TableName { schema, table } = name;
-    let delimiter = &connector.topic_delimiter;
     let context = ["connectorLogicalName", "taskId", "connectorName", "runId"];
     let context = context.iter().filter(|_| connector.context_headers);
     Records {
         what: format!("records of {name}"),
-        topic: Some(format!("{}{delimiter}{schema}{delimiter}{table}", connector.topic_prefix)),
+        topic: Some(topics::of_table(&connector.topic_prefix, &connector.topic_delimiter, name)),
         headers: context.map(|header| format!("__debezium.context.{header}")).collect(),
         // Those behind a delete. The event router leaves them out.
         tombstones: connector.router().is_none() && connector.tombstones_on_delete,

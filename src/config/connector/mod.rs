@@ -51,7 +51,7 @@ pub use self::{
 use super::{ConfigError, Environment, kafka};
 use crate::{
     connect::{Converter, regex::Pattern},
-    debezium::modes::{Modes, NameAdjustment},
+    debezium::modes::{Modes, NameAdjustment, option},
 };
 
 /// What a connector does, with every default of Debezium's filled in.
@@ -117,15 +117,16 @@ pub struct Publication {
     pub via_root: bool,
 }
 
-/// `publication.autocreate.mode`: what a publication that is missing is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Autocreate {
-    /// It must be there.
-    Disabled,
-    AllTables,
-    /// Those that the connector takes; an existing one is altered.
-    Filtered,
-    NoTables,
+option! {
+    /// `publication.autocreate.mode`: what a publication that is missing is made of.
+    Autocreate {
+        /// It must be there.
+        Disabled = "disabled",
+        AllTables = "all_tables",
+        /// Those that the connector takes; an existing one is altered.
+        Filtered = "filtered",
+        NoTables = "no_tables",
+    }
 }
 
 /// `snapshot.mode`: rows that are older than the slot.

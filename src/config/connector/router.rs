@@ -3,7 +3,10 @@
 use super::{ConfigError, list, settings::Options};
 use crate::{
     connect::regex::{Pattern, Replacement},
-    debezium::{expand::NullBehavior, modes::NameAdjustment},
+    debezium::{
+        expand::NullBehavior,
+        modes::{NameAdjustment, option},
+    },
 };
 
 /// `io.debezium.transforms.outbox.EventRouter`.
@@ -59,19 +62,14 @@ pub enum Placed {
     Partition,
 }
 
-/// `table.field.additional.missing`: a column of the placements that the table does not have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MissingColumn {
-    Error,
-    Ignore,
+option! {
+    /// `table.field.additional.missing`: a column of the placements that the table does not have.
+    MissingColumn { Error = "error", Ignore = "ignore" }
 }
 
-/// `table.op.invalid.behavior`: an update of an outbox row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InvalidOperation {
-    Warn,
-    Error,
-    Fatal,
+option! {
+    /// `table.op.invalid.behavior`: an update of an outbox row.
+    InvalidOperation { Warn = "warn", Error = "error", Fatal = "fatal" }
 }
 
 /// What is traced, where OpenTelemetry is on.
@@ -79,7 +77,6 @@ pub enum InvalidOperation {
 pub struct Tracing {
     /// Column that holds the span's context as Java properties.
     pub column: String,
-    pub operation: String,
     /// Rows without a context are not traced.
     pub column_only: bool,
 }
@@ -104,15 +101,10 @@ impl Router {
             timestamp: options.optional("table.field.event.timestamp"),
             schema_version: options.optional("table.field.event.schema.version"),
             placements: options.optional("table.fields.additional.placement").map_or(Vec::new(), |v| placements(&v)),
-            missing: match options.word("table.field.additional.missing").as_str() {
-                "ignore" => MissingColumn::Ignore,
-                _ => MissingColumn::Error,
-            },
-            invalid_operation: match options.word("table.op.invalid.behavior").as_str() {
-                "fatal" => InvalidOperation::Fatal,
-                "error" => InvalidOperation::Error,
-                _ => InvalidOperation::Warn,
-            },
+            missing: MissingColumn::parse(&options.text("table.field.additional.missing"))
+                .unwrap_or(MissingColumn::Error),
+            invalid_operation: InvalidOperation::parse(&options.text("table.op.invalid.behavior"))
+                .unwrap_or(InvalidOperation::Warn),
             expand_json: options.switch("table.expand.json.payload"),
             json_nulls: NullBehavior::parse(&options.text("table.json.payload.null.behavior"))
                 .unwrap_or(NullBehavior::Ignore),
@@ -125,7 +117,6 @@ impl Router {
             tombstone_on_empty: options.switch("route.tombstone.on.empty.payload"),
             tracing: Tracing {
                 column: options.name("tracing.span.context.field"),
-                operation: options.name("tracing.operation.name"),
                 column_only: options.switch("tracing.with.context.field.only"),
             },
         })

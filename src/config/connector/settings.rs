@@ -52,12 +52,8 @@ impl<'a> Reader<'a> {
             failover: self.switch("slot.failover"),
             publication: Publication {
                 name: self.text("publication.name"),
-                autocreate: match self.word("publication.autocreate.mode").as_str() {
-                    "disabled" => Autocreate::Disabled,
-                    "filtered" => Autocreate::Filtered,
-                    "no_tables" => Autocreate::NoTables,
-                    _ => Autocreate::AllTables,
-                },
+                autocreate: Autocreate::parse(&self.text("publication.autocreate.mode"))
+                    .unwrap_or(Autocreate::AllTables),
                 via_root: self.switch("publish.via.partition.root"),
             },
             tables: Tables {

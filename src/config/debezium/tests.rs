@@ -144,9 +144,9 @@ fn tables_that_no_name_tells_are_the_databases_to_tell() {
     ] {
         let config = Given::json(more).config();
         assert!(config.lacks_tables() && config.outboxes.is_empty(), "{more:?}");
-        let known = ["outbox", "outbox_p0", "other"].map(|table| name("public", table));
-        let taken = config.debezium.as_ref().unwrap().takes(known.into()).unwrap();
-        let config = config.with_tables(taken).unwrap();
+        let mut tables = Vec::from(["outbox", "outbox_p0", "other"].map(|table| name("public", table)));
+        tables.retain(|name| config.debezium.as_ref().unwrap().takes(name).unwrap());
+        let config = config.with_tables(tables).unwrap();
         let expected = if more.first().is_some_and(|(key, _)| key.starts_with("table")) { 2 } else { 3 };
         assert_eq!((config.outboxes.len(), config.lacks_tables()), (expected, false), "{more:?}");
         assert!(config.outboxes.iter().all(|outbox| matches!(outbox.format, Format::Debezium(_))));

@@ -5,29 +5,17 @@ mod json;
 
 use std::sync::Arc;
 
-use super::modes::NameAdjustment;
+use super::modes::{NameAdjustment, option};
 use crate::connect::{Field, Kind, Schema, Struct, Value};
 
 pub use json::Json;
 
-/// `table.json.payload.null.behavior`, and `fields.null.include` of logical messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NullBehavior {
-    /// Members that are null are left out.
-    Ignore,
-    OptionalBytes,
-}
-
-impl NullBehavior {
-    pub const NAMES: &[&str] = &["ignore", "optional_bytes"];
-
-    /// None for another name.
-    pub fn parse(text: &str) -> Option<NullBehavior> {
-        match text.trim() {
-            text if text.eq_ignore_ascii_case("ignore") => Some(NullBehavior::Ignore),
-            text if text.eq_ignore_ascii_case("optional_bytes") => Some(NullBehavior::OptionalBytes),
-            _ => None,
-        }
+option! {
+    /// `table.json.payload.null.behavior`, and `fields.null.include` of logical messages.
+    NullBehavior {
+        /// Members that are null are left out.
+        Ignore = "ignore",
+        OptionalBytes = "optional_bytes",
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
         outbox::{Outbox, TableName},
         template::{Part, Template},
     },
-    postgres::conninfo::{Host, TlsMode},
+    postgres::conninfo::Host,
 };
 
 pub(super) const CLASS: &str = "io.debezium.connector.postgresql.PostgresConnector";
@@ -57,15 +57,7 @@ fn counterpart(config: &Config) -> BTreeMap<String, String> {
     }
     set("database.user", &config.database.user);
     set("database.dbname", &config.database.database);
-    let mode = match config.database.tls.mode {
-        TlsMode::Disable => "disable",
-        TlsMode::Allow => "allow",
-        TlsMode::Prefer => "prefer",
-        TlsMode::Require => "require",
-        TlsMode::VerifyCa => "verify-ca",
-        TlsMode::VerifyFull => "verify-full",
-    };
-    set("database.sslmode", mode);
+    set("database.sslmode", &config.database.tls.mode.to_string());
     set("slot.name", &config.slot);
     set("slot.failover", &config.failover.to_string());
     set("publication.name", &config.publication);

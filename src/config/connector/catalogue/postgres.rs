@@ -2,8 +2,9 @@
 
 use super::{Key, only, own, record, void};
 use crate::{
-    config::connector::kind::Kind::{
-        Boolean, Choice, Int, List, Long, Name, Operations, Regexes, Secret, Slot, Text, Topic,
+    config::connector::{
+        Autocreate,
+        kind::Kind::{Boolean, Choice, Int, List, Long, Name, Operations, Regexes, Secret, Slot, Text, Topic},
     },
     debezium::modes::{BinaryMode, DecimalMode, FailureMode, HstoreMode, IntervalMode, NameAdjustment, TimeMode},
 };
@@ -82,11 +83,7 @@ pub(super) const POSTGRES: &[Key] = &[
     ),
     void("create.slot.command.timeout", Long(ANY_LONG), Some("90"), "walpost waits for the slot"),
     own("publication.name", Name, Some("dbz_publication"), "publication"),
-    record(
-        "publication.autocreate.mode",
-        Choice(&["disabled", "all_tables", "filtered", "no_tables"]),
-        Some("all_tables"),
-    ),
+    record("publication.autocreate.mode", Choice(Autocreate::NAMES), Some("all_tables")),
     record("publish.via.partition.root", Boolean, Some("false")),
     void("replica.identity.autoset.values", Text, None, "inserts need no replica identity"),
     own("status.update.interval.ms", Int(1), Some("10000"), "status_interval"),

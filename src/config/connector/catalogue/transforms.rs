@@ -2,7 +2,10 @@
 
 use super::{Key, own, record, void};
 use crate::{
-    config::connector::kind::Kind::{Boolean, Choice, Int, List, Name, Placements, Regex, Text},
+    config::connector::{
+        InvalidOperation, MissingColumn,
+        kind::Kind::{Boolean, Choice, Int, List, Name, Placements, Regex, Text},
+    },
     debezium::{expand::NullBehavior, modes::NameAdjustment},
 };
 
@@ -24,8 +27,8 @@ const EVENT_ROUTER: &[Key] = &[
     record("table.field.event.timestamp", Name, None),
     record("table.field.event.schema.version", Name, None),
     record("table.fields.additional.placement", Placements, None),
-    record("table.field.additional.missing", Choice(&["error", "ignore"]), Some("error")),
-    record("table.op.invalid.behavior", Choice(&["warn", "error", "fatal"]), Some("warn")),
+    record("table.field.additional.missing", Choice(MissingColumn::NAMES), Some("error")),
+    record("table.op.invalid.behavior", Choice(InvalidOperation::NAMES), Some("warn")),
     record("table.expand.json.payload", Boolean, Some("false")),
     record("table.json.payload.null.behavior", Choice(NullBehavior::NAMES), Some("ignore")),
     record("route.by.field", Name, Some("aggregatetype")),
@@ -34,7 +37,7 @@ const EVENT_ROUTER: &[Key] = &[
     record("route.tombstone.on.empty.payload", Boolean, Some("false")),
     record("field.name.adjustment.mode", Choice(NameAdjustment::NAMES), Some("none")),
     record("tracing.span.context.field", Name, Some("tracingspancontext")),
-    record("tracing.operation.name", Name, Some("debezium-read")),
+    void("tracing.operation.name", Name, Some("debezium-read"), "walpost hands spans on and exports none"),
     record("tracing.with.context.field.only", Boolean, Some("true")),
     // Options that later or earlier versions have. 3.6.1 reads neither.
     void("table.json.payload.empty.array.behavior", Text, None, "3.6.1 does not have it, and leaves empty arrays out"),
