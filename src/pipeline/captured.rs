@@ -9,7 +9,7 @@ use super::{
     lsn::Position,
     outbox::{Outbox, Poison, Reason, TableName},
     pgoutput::{Relation, Tuple, Value},
-    record::{Event, Headers, Record},
+    record::{Event, Headers, OwnedEvent, Record},
     wire::WireError,
 };
 use crate::debezium::{Cell, Message, Task};
@@ -22,9 +22,9 @@ pub fn source_of(prefix: &str) -> TableName {
     TableName { schema: MESSAGES.to_owned(), table: prefix.to_owned() }
 }
 
-/// Where a relation's rows keep what is told of an event, as far as they have it.
+/// Which of a relation's columns tell of an event, as far as it has them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Parts {
+pub(super) struct Telling {
     id: Option<usize>,
     aggregate_type: Option<usize>,
     aggregate_id: Option<usize>,
@@ -32,11 +32,11 @@ pub(super) struct Parts {
     payload: Option<usize>,
 }
 
-impl Parts {
-    pub(super) fn new(outbox: &Outbox, relation: &Relation<'_>) -> Parts {
+impl Telling {
+    pub(super) fn new(outbox: &Outbox, relation: &Relation<'_>) -> Telling {
         let index_of = |column: &str| relation.columns.iter().position(|known| known.name == column);
         let columns = &outbox.columns;
-        Parts {
+        Telling {
             id: index_of(&columns.id),
             aggregate_type: index_of(&columns.aggregate_type.name),
             aggregate_id: index_of(&columns.aggregate_id),
@@ -45,63 +45,65 @@ impl Parts {
         }
     }
 
-    /// What is told of an event, of its row.
-    pub(super) fn told(&self, row: &[Cell<'_>]) -> Told {
+    pub(super) fn read(&self, row: &[Cell<'_>]) -> Told {
         let owned = |index: Option<usize>| match row.get(index?)? {
             Cell::Text(text) => Some(text.as_bytes().to_vec()),
             Cell::Null | Cell::Unchanged => None,
         };
         Told {
-            id: owned(self.id).unwrap_or_default(),
-            aggregate_type: owned(self.aggregate_type),
-            aggregate_id: owned(self.aggregate_id),
-            event_type: owned(self.event_type),
+            event: OwnedEvent {
+                id: owned(self.id).unwrap_or_default(),
+                aggregate_type: owned(self.aggregate_type),
+                aggregate_id: owned(self.aggregate_id),
+                event_type: owned(self.event_type),
+            },
             payload: owned(self.payload),
         }
     }
 }
 
-/// What a row says of its event; the id is empty where there is none.
-#[derive(Clone, Debug, Default)]
+/// What a row or message says of its event; the id is empty where there is none.
+#[derive(Debug, Default)]
 pub(super) struct Told {
-    pub(super) id: Vec<u8>,
-    pub(super) aggregate_type: Option<Vec<u8>>,
-    pub(super) aggregate_id: Option<Vec<u8>>,
-    pub(super) event_type: Option<Vec<u8>>,
-    pub(super) payload: Option<Vec<u8>>,
+    pub(super) event: OwnedEvent,
+    payload: Option<Vec<u8>>,
 }
 
 impl Told {
-    /// Of a logical message of which no record is made.
-    pub(super) fn of_message(task: &Task, content: &[u8]) -> Told {
-        let [id, aggregate_type, aggregate_id] = task.told(content).map(|text| text.map(String::into_bytes));
-        let payload = Some(content.to_vec());
-        Told { id: id.unwrap_or_default(), aggregate_type, aggregate_id, event_type: None, payload }
+    /// Of a logical message that became these records, or none.
+    pub(super) fn of_message(task: &Task, content: &[u8], made: Option<&[Message]>) -> Told {
+        let [id, aggregate_type, aggregate_id] = match made {
+            Some([message, ..]) => {
+                let id = message.headers.iter().find(|(name, _)| name == "id");
+                [id.and_then(|(_, id)| id.clone()), None, None]
+            }
+            Some([]) => Default::default(),
+            None => task.told(content).map(|text| text.map(String::into_bytes)),
+        };
+        let event = OwnedEvent { id: id.unwrap_or_default(), aggregate_type, aggregate_id, event_type: None };
+        Told { event, payload: Some(content.to_vec()) }
     }
 
     pub(super) fn id(&self) -> String {
-        String::from_utf8_lossy(&self.id).into_owned()
+        String::from_utf8_lossy(&self.event.id).into_owned()
     }
 
     /// In bytes.
     pub(super) fn size(&self) -> usize {
-        self.id.len() + self.payload.as_ref().map_or(0, Vec::len)
+        self.event.id.len() + self.payload.as_ref().map_or(0, Vec::len)
     }
 
     pub(super) fn poison(
-        self,
+        &self,
         position: Position,
         table: TableName,
         reason: Reason,
         xid: u32,
         commit_time: PgTime,
     ) -> Poison {
-        let Told { id: _, aggregate_type, aggregate_id, event_type, payload } = &self;
-        let (aggregate_type, aggregate_id) = (aggregate_type.clone(), aggregate_id.clone());
-        let (event_type, payload) = (event_type.clone(), payload.clone());
-        let id = self.id();
+        let OwnedEvent { aggregate_type, aggregate_id, event_type, .. } = self.event.clone();
         Poison {
-            id,
+            id: self.id(),
             position,
             table,
             reason,
@@ -110,17 +112,8 @@ impl Told {
             aggregate_type,
             aggregate_id,
             event_type,
-            payload,
+            payload: self.payload.clone(),
             headers: None,
-        }
-    }
-
-    fn event(&self) -> Event<'_> {
-        Event {
-            id: &self.id,
-            aggregate_type: self.aggregate_type.as_deref(),
-            aggregate_id: self.aggregate_id.as_deref(),
-            event_type: self.event_type.as_deref(),
         }
     }
 }
@@ -132,19 +125,34 @@ pub(super) struct Made {
     pub(super) position: Position,
     pub(super) xid: u32,
     pub(super) table: Arc<TableName>,
-    pub(super) told: Told,
+    pub(super) event: OwnedEvent,
     pub(super) message: Message,
 }
 
 impl Made {
     pub(super) fn lend(&self) -> Record<'_> {
-        let Message { topic, partition, key, value, headers, timestamp_ms } = &self.message;
         Record {
             ticket: self.ticket,
             position: self.position,
             xid: self.xid,
             table: &self.table,
-            event: self.told.event(),
+            event: self.event.lend(),
+            ..Record::from(&self.message)
+        }
+    }
+}
+
+/// A record that is no event, and for which nobody waits.
+impl<'a> From<&'a Message> for Record<'a> {
+    fn from(message: &'a Message) -> Record<'a> {
+        static NO_TABLE: TableName = TableName { schema: String::new(), table: String::new() };
+        let Message { topic, partition, key, value, headers, timestamp_ms } = message;
+        Record {
+            ticket: Ticket::NONE,
+            position: Position::default(),
+            xid: 0,
+            table: &NO_TABLE,
+            event: Event::default(),
             topic,
             partition: *partition,
             key: key.as_deref(),

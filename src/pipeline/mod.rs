@@ -4,12 +4,14 @@
 //! The caller's part:
 //! 1. While [`Pipeline::has_room`], hand each CopyData body to [`Pipeline::step`], in order. Without room, read on
 //!    only after acknowledgements (G4).
-//! 2. Send each [`Output::Record`] before the next step, in order within a topic and key (G2).
-//! 3. Call [`Pipeline::acknowledge`] when, and only when, the sink has the record for good (G1).
-//! 4. Report [`Pipeline::confirmed`] when [`feedback::Feedback`] says so.
-//! 5. On an error throw the pipeline away and start a new one from the slot's own position.
+//! 2. Send each [`Output::Record`] before the next step, in order within a topic and key (G2). A connector's task may make
+//!    several records of a row: while the pipeline [has more](Pipeline::has_more), take [that](Pipeline::more) first.
+//! 3. [Describe](Pipeline::describe) each [`Output::Undescribed`] relation before the next step.
+//! 4. Call [`Pipeline::acknowledge`] when, and only when, the sink has the record for good (G1).
+//! 5. Report [`Pipeline::confirmed`] when [`feedback::Feedback`] says so.
+//! 6. On an error throw the pipeline away and start a new one from the slot's own position.
 //!
-//! Nothing is buffered: protocol 1 sends committed transactions only, whole and in commit order, so a row is a record
+//! No row is buffered: protocol 1 sends committed transactions only, whole and in commit order, so a row is a record
 //! as soon as it arrives, and a transaction of any size costs no memory.
 
 mod captured;
@@ -37,10 +39,10 @@ pub use frame::PgTime;
 pub use ledger::{Limits, Ticket};
 pub use lsn::{Lsn, Position};
 pub use origin::{Origin, Place, Reading};
-pub use record::{Event, Headers, Record};
+pub use record::{Event, Headers, OwnedEvent, Record};
 
 pub use captured::source_of;
-use captured::{Made, Parts, Queue, Queued, Told, Unread, cells};
+use captured::{Made, Queue, Queued, Telling, Told, Unread, cells};
 use frame::Frame;
 use ledger::Ledger;
 use message::MessageOutbox;
@@ -122,7 +124,7 @@ struct Captured {
     name: Arc<TableName>,
     /// Its place among the outboxes.
     index: usize,
-    parts: Parts,
+    telling: Telling,
     /// None: the catalog has not been asked.
     table: Option<Table>,
 }
@@ -486,8 +488,8 @@ impl Pipeline {
         };
         let columns = relation.columns.iter().map(column).collect();
         let undescribed = Undescribed { id: relation.id, table: outbox.name.clone(), columns };
-        let parts = Parts::new(outbox, relation);
-        let captured = Captured { name: Arc::new(outbox.name.clone()), index, parts, table: None };
+        let telling = Telling::new(outbox, relation);
+        let captured = Captured { name: Arc::new(outbox.name.clone()), index, telling, table: None };
         self.relations.insert(relation.id, Role::Captured(captured));
         Output::Undescribed(undescribed)
     }
@@ -501,7 +503,7 @@ impl Pipeline {
     }
 
     fn is_captured(&self, id: RelationId) -> bool {
-        matches!(self.relations.get(&id), Some(Role::Captured(_)))
+        self.connector.is_some() && matches!(self.relations.get(&id), Some(Role::Captured(_)))
     }
 
     fn insert<'a>(&'a mut self, message: &'a [u8], id: RelationId, row: Tuple<'a>) -> Result<Output<'a>, Error> {
@@ -514,9 +516,10 @@ impl Pipeline {
         };
         let (index, layout) = match self.relations.get(&id) {
             Some(Role::Outbox(index, layout)) => (*index, layout),
-            Some(Role::Captured(_) | Role::New(_)) => unreachable!("it was captured, or refused"),
             Some(Role::Other(table)) => return Ok(ignored(&mut self.noticed, id, table, Change::Insert)),
-            None => return Err(Error::Order("a row of a relation that was not described")),
+            Some(Role::Captured(_) | Role::New(_)) | None => {
+                return Err(Error::Order("a row of a relation that was not described"));
+            }
         };
         let marks = self.outboxes[index].after_publish != AfterPublish::Keep;
         let Pipeline { resume, ledger, counters, scratch, .. } = self;
@@ -551,7 +554,7 @@ impl Pipeline {
                 return self.queue_all(&name, Some(index), Told::default(), Err(Reason::Encoding(column)));
             }
         };
-        let told = captured.parts.told(new.as_deref().or(old.as_deref()).unwrap_or_default());
+        let told = captured.telling.read(new.as_deref().or(old.as_deref()).unwrap_or_default());
         let (task, counts) = (&connector.task, &mut connector.counts);
         let made = match (change, old, new) {
             (Change::Insert, _, Some(new)) => task.insert(table, &new, &source, counts),
@@ -582,14 +585,7 @@ impl Pipeline {
         };
         let source = connector.source(transaction, self.now);
         let made = connector.task.message(prefix, content, true, &source, &mut connector.counts);
-        let told = match made.as_deref() {
-            Ok([message, ..]) => {
-                let id = message.headers.iter().find(|(name, _)| name == "id").and_then(|(_, id)| id.clone());
-                Told { id: id.unwrap_or_default(), payload: Some(content.to_vec()), ..Told::default() }
-            }
-            Ok([]) => Told::default(),
-            Err(_) => Told::of_message(&connector.task, content),
-        };
+        let told = Told::of_message(&connector.task, content, made.as_deref().ok());
         self.queue_all(&Arc::new(source_of(prefix)), None, told, made.map_err(Reason::Connector))?;
         Ok(self.more())
     }
@@ -628,7 +624,7 @@ impl Pipeline {
         let poison = match (own.map(|index| &self.messages[index]), &self.connector) {
             (Some(outbox), _) => outbox.poison(&outbox.read(content), reason, content, position, 0, now),
             (None, Some(connector)) => {
-                Told::of_message(&connector.task, content).poison(position, source_of(prefix), reason, 0, now)
+                Told::of_message(&connector.task, content, None).poison(position, source_of(prefix), reason, 0, now)
             }
             (None, None) => return Ok(Output::None),
         };
@@ -684,15 +680,15 @@ impl Pipeline {
             }
             match record {
                 Ok(message) => {
-                    let (table, told) = (Arc::clone(table), told.clone());
-                    let mut made = Made { ticket: Ticket(0), position, xid, table, told, message };
+                    let (table, event) = (Arc::clone(table), told.event.clone());
+                    let mut made = Made { ticket: Ticket(0), position, xid, table, event, message };
                     made.ticket = self.ledger.send(made.lend().weight());
                     connector.queue.push(Queued::Record(made));
                     outbox.into_iter().for_each(|index| self.counters.events[index] += 1);
                 }
                 Err(reason) => {
                     let ticket = self.ledger.send(told.size());
-                    let poison = told.clone().poison(position, TableName::clone(table), reason, xid, commit_time);
+                    let poison = told.poison(position, TableName::clone(table), reason, xid, commit_time);
                     connector.queue.push(Queued::Poison(ticket, Box::new(poison)));
                 }
             }

@@ -38,6 +38,38 @@ pub struct Event<'a> {
     pub event_type: Option<&'a [u8]>,
 }
 
+/// An [`Event`] that outlives its row.
+#[derive(Clone, Debug, Default)]
+pub struct OwnedEvent {
+    pub id: Vec<u8>,
+    pub aggregate_type: Option<Vec<u8>>,
+    pub aggregate_id: Option<Vec<u8>>,
+    pub event_type: Option<Vec<u8>>,
+}
+
+impl OwnedEvent {
+    pub fn lend(&self) -> Event<'_> {
+        Event {
+            id: &self.id,
+            aggregate_type: self.aggregate_type.as_deref(),
+            aggregate_id: self.aggregate_id.as_deref(),
+            event_type: self.event_type.as_deref(),
+        }
+    }
+}
+
+impl From<Event<'_>> for OwnedEvent {
+    fn from(event: Event<'_>) -> OwnedEvent {
+        let owned = |part: Option<&[u8]>| part.map(<[u8]>::to_vec);
+        OwnedEvent {
+            id: event.id.to_vec(),
+            aggregate_type: owned(event.aggregate_type),
+            aggregate_id: owned(event.aggregate_id),
+            event_type: owned(event.event_type),
+        }
+    }
+}
+
 /// Names and values in the order in which they are sent; a name may stand more than once, and a value be null.
 #[derive(Clone, Debug)]
 pub struct Headers<'a> {

@@ -6,12 +6,7 @@ use std::{
 };
 
 use super::{Error, job::Trouble};
-use crate::{
-    debezium::{Message, Task},
-    pipeline::{Event, Headers, Position, Record, Ticket, outbox::TableName},
-    sink::kafka::Kafka,
-    status::unix_us,
-};
+use crate::{debezium::Task, pipeline::Record, sink::kafka::Kafka, status::unix_us};
 
 /// How soon one is tried again that Kafka could not take.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -54,19 +49,6 @@ impl Heartbeat {
                 return Ok(());
             }
         };
-        let Message { topic, partition, key, value, headers, timestamp_ms } = &message;
-        Ok(kafka.send(&Record {
-            ticket: Ticket::NONE,
-            position: Position::default(),
-            xid: 0,
-            table: &TableName::default(),
-            event: Event::default(),
-            topic,
-            partition: *partition,
-            key: key.as_deref(),
-            value: value.as_deref(),
-            timestamp_ms: *timestamp_ms,
-            headers: Headers::new(headers),
-        })?)
+        Ok(kafka.send(&Record::from(&message))?)
     }
 }

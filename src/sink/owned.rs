@@ -1,6 +1,6 @@
 //! A record that waits to be sent.
 
-use crate::pipeline::{Event, Headers, Position, Record, Ticket, outbox::TableName};
+use crate::pipeline::{Headers, OwnedEvent, Position, Record, Ticket, outbox::TableName};
 
 /// A record that outlives its frame.
 #[derive(Debug)]
@@ -18,29 +18,15 @@ pub struct OwnedRecord {
     headers: Vec<(String, Option<Vec<u8>>)>,
 }
 
-#[derive(Debug)]
-struct OwnedEvent {
-    id: Vec<u8>,
-    aggregate_type: Option<Vec<u8>>,
-    aggregate_id: Option<Vec<u8>>,
-    event_type: Option<Vec<u8>>,
-}
-
 impl OwnedRecord {
     pub(super) fn new(record: &Record<'_>) -> OwnedRecord {
-        let Event { id, aggregate_type, aggregate_id, event_type } = record.event;
         let owned = |bytes: Option<&[u8]>| bytes.map(<[u8]>::to_vec);
         OwnedRecord {
             ticket: record.ticket,
             position: record.position,
             xid: record.xid,
             table: record.table.clone(),
-            event: OwnedEvent {
-                id: id.to_vec(),
-                aggregate_type: owned(aggregate_type),
-                aggregate_id: owned(aggregate_id),
-                event_type: owned(event_type),
-            },
+            event: record.event.into(),
             topic: record.topic.to_owned(),
             partition: record.partition,
             key: owned(record.key),
@@ -51,18 +37,12 @@ impl OwnedRecord {
     }
 
     pub fn lend<T>(&self, to: impl FnOnce(&Record<'_>) -> T) -> T {
-        let OwnedEvent { id, aggregate_type, aggregate_id, event_type } = &self.event;
         to(&Record {
             ticket: self.ticket,
             position: self.position,
             xid: self.xid,
             table: &self.table,
-            event: Event {
-                id,
-                aggregate_type: aggregate_type.as_deref(),
-                aggregate_id: aggregate_id.as_deref(),
-                event_type: event_type.as_deref(),
-            },
+            event: self.event.lend(),
             topic: &self.topic,
             partition: self.partition,
             key: self.key.as_deref(),
