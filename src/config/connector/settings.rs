@@ -290,10 +290,6 @@ impl<'a> Options<'a> {
         self.text(option)
     }
 
-    pub(super) fn word(&self, option: &str) -> String {
-        self.text(option).trim().to_ascii_lowercase()
-    }
-
     pub(super) fn switch(&self, option: &str) -> bool {
         kind::boolean(&self.text(option)) == Some(true)
     }
