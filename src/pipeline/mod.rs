@@ -15,6 +15,7 @@
 //! as soon as it arrives, and a transaction of any size costs no memory.
 
 mod captured;
+mod connector;
 pub mod feedback;
 pub mod frame;
 pub mod ledger;
@@ -30,10 +31,7 @@ pub mod template;
 mod time_text;
 pub mod wire;
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{HashMap, HashSet};
 
 pub use frame::PgTime;
 pub use ledger::{Limits, Ticket};
@@ -41,19 +39,21 @@ pub use lsn::{Lsn, Position};
 pub use origin::{Origin, Place, Reading};
 pub use record::{Event, Headers, OwnedEvent, Record};
 
+use captured::Told;
 pub use captured::source_of;
-use captured::{Made, Queue, Queued, Telling, Told, Unread, cells};
+use connector::{Captured, Connector};
+pub use connector::{Description, Undescribed, UndescribedColumn};
 use frame::Frame;
 use ledger::Ledger;
 use message::MessageOutbox;
 use outbox::{AfterPublish, Format, Layout, MissingColumn, Outbox, Poison, Reason, Scratch, TableName};
 pub use pgoutput::RelationId;
-use pgoutput::{Begin, Commit, Logical, Message, Relation, Tuple, TypeOid};
+use pgoutput::{Begin, Commit, Logical, Message, Relation, Tuple};
 use resume::{Mismatch, Resume};
 use row::Passage;
 use wire::WireError;
 
-use crate::debezium::{self, Counts, Refusal, Source, Table, Task, columns::Attribute};
+use crate::debezium::Counts;
 
 /// What an update, delete or truncate of an outbox does: none of them is an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -91,19 +91,6 @@ pub struct Pipeline {
     connector: Option<Connector>,
 }
 
-/// A connector whose task makes the records.
-#[derive(Debug)]
-struct Connector {
-    task: Arc<Task>,
-    /// Records that are made and not given out.
-    queue: Queue,
-    /// Of the open transaction.
-    counts: Counts,
-    /// Where the log data started that is stepped, and that of the last commit.
-    at: Lsn,
-    last_commit: Option<Lsn>,
-}
-
 /// What a relation is to us.
 #[derive(Debug)]
 enum Role {
@@ -116,44 +103,6 @@ enum Role {
     New(TableName),
     /// A table that the publication has beside the outboxes.
     Other(TableName),
-}
-
-/// A table whose rows a connector's task makes records of.
-#[derive(Debug)]
-struct Captured {
-    name: Arc<TableName>,
-    /// Its place among the outboxes.
-    index: usize,
-    telling: Telling,
-    /// None: the catalog has not been asked.
-    table: Option<Table>,
-}
-
-/// A relation that the catalog is to be asked about, for [`Pipeline::describe`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Undescribed {
-    pub id: RelationId,
-    pub table: TableName,
-    /// In the order of the rows that follow.
-    pub columns: Vec<UndescribedColumn>,
-}
-
-/// A column as the log has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UndescribedColumn {
-    pub name: String,
-    pub type_oid: TypeOid,
-    /// `atttypmod`; -1 where the type has none.
-    pub typmod: i32,
-}
-
-/// What the catalog knows of a relation.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Description {
-    /// In the order of the rows.
-    pub columns: Vec<Attribute>,
-    /// Names of the columns that identify a row, in the order of the key.
-    pub key: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -260,42 +209,9 @@ impl Pipeline {
         self.counters.events.resize(self.outboxes.len() + outboxes.len(), 0);
     }
 
-    /// The connector's task makes the records, of tables whose format that is and of messages that are no outbox's own.
-    /// Before the first step.
-    pub fn run(&mut self, task: Arc<Task>) {
-        self.connector =
-            Some(Connector { task, queue: Queue::default(), counts: Counts::default(), at: Lsn(0), last_commit: None });
-    }
-
     /// The time, which some records of a connector tell, and dead letters of messages that came in no transaction.
     pub fn clock(&mut self, now: PgTime) {
         self.now = now;
-    }
-
-    /// The last step led to more than it gave.
-    pub fn has_more(&self) -> bool {
-        self.connector.as_ref().is_some_and(|connector| !connector.queue.is_empty())
-    }
-
-    /// That, one at a time. Take it all before the next step.
-    pub fn more(&mut self) -> Output<'_> {
-        self.connector.as_mut().map_or(Output::None, |connector| connector.queue.give())
-    }
-
-    /// Says what the catalog knows of a relation.
-    pub fn describe(&mut self, id: RelationId, description: &Description) {
-        let Description { columns, key } = description;
-        if let (Some(connector), Some(Role::Captured(captured))) = (&self.connector, self.relations.get_mut(&id)) {
-            captured.table = Some(connector.task.table(&captured.name, columns, key));
-        }
-    }
-
-    /// What is worth telling of a relation that was described.
-    pub fn warnings(&self, id: RelationId) -> &[String] {
-        match self.relations.get(&id) {
-            Some(Role::Captured(Captured { table: Some(table), .. })) => table.warnings(),
-            _ => &[],
-        }
     }
 
     /// Takes one CopyData body.
@@ -479,31 +395,12 @@ impl Pipeline {
         Ok(Output::None)
     }
 
-    fn capture_table(&mut self, index: usize, relation: &Relation<'_>) -> Output<'_> {
-        let outbox = &self.outboxes[index];
-        let column = |column: &pgoutput::Column<'_>| UndescribedColumn {
-            name: column.name.to_owned(),
-            type_oid: column.type_oid,
-            typmod: column.typmod,
-        };
-        let columns = relation.columns.iter().map(column).collect();
-        let undescribed = Undescribed { id: relation.id, table: outbox.name.clone(), columns };
-        let telling = Telling::new(outbox, relation);
-        let captured = Captured { name: Arc::new(outbox.name.clone()), index, telling, table: None };
-        self.relations.insert(relation.id, Role::Captured(captured));
-        Output::Undescribed(undescribed)
-    }
-
     /// Changes of a table that was not known come again when it is.
     fn refuse_new(&self, id: RelationId) -> Result<(), Error> {
         match self.relations.get(&id) {
             Some(Role::New(table)) => Err(Error::NewTable { table: table.clone() }),
             _ => Ok(()),
         }
-    }
-
-    fn is_captured(&self, id: RelationId) -> bool {
-        self.connector.is_some() && matches!(self.relations.get(&id), Some(Role::Captured(_)))
     }
 
     fn insert<'a>(&'a mut self, message: &'a [u8], id: RelationId, row: Tuple<'a>) -> Result<Output<'a>, Error> {
@@ -526,45 +423,6 @@ impl Pipeline {
         Passage { transaction, resume, ledger, counters, scratch }.row(layout, index, marks, message, row)
     }
 
-    /// Makes the records of a change of a row.
-    fn capture(
-        &mut self,
-        id: RelationId,
-        change: Change,
-        old: Option<Tuple<'_>>,
-        new: Option<Tuple<'_>>,
-    ) -> Result<(), Error> {
-        let Some(transaction) = &self.transaction else {
-            return Err(Error::Order("a row outside a transaction"));
-        };
-        let (Some(Role::Captured(captured)), Some(connector)) = (self.relations.get(&id), &mut self.connector) else {
-            return Err(Error::Order("a row of a relation that was not described"));
-        };
-        let Some(table) = &captured.table else {
-            return Err(Error::Order("a row of a relation that was not described"));
-        };
-        let source = connector.source(transaction, self.now);
-        let (name, index) = (Arc::clone(&captured.name), captured.index);
-        let (old, new) = match (old.map(cells).transpose(), new.map(cells).transpose()) {
-            (Ok(old), Ok(new)) => (old, new),
-            (Err(Unread::Wire(source)), _) | (_, Err(Unread::Wire(source))) => {
-                return Err(Error::Wire { context: "row", source });
-            }
-            (Err(Unread::Encoding(column)), _) | (_, Err(Unread::Encoding(column))) => {
-                return self.queue_all(&name, Some(index), Told::default(), Err(Reason::Encoding(column)));
-            }
-        };
-        let told = captured.telling.read(new.as_deref().or(old.as_deref()).unwrap_or_default());
-        let (task, counts) = (&connector.task, &mut connector.counts);
-        let made = match (change, old, new) {
-            (Change::Insert, _, Some(new)) => task.insert(table, &new, &source, counts),
-            (Change::Update, old, Some(new)) => task.update(table, old.as_deref(), &new, &source, counts),
-            (Change::Delete, Some(old), _) => task.delete(table, &old, &source, counts),
-            _ => task.truncate(table, &source, counts),
-        };
-        self.queue_all(&name, Some(index), told, made.map_err(Reason::Connector))
-    }
-
     /// Takes a message from `pg_logical_emit_message`.
     fn logical(&mut self, logical: &Logical<'_>) -> Result<Output<'_>, Error> {
         let Logical { transactional, prefix, content, .. } = *logical;
@@ -577,17 +435,13 @@ impl Pipeline {
         if !transactional {
             return self.untransactional(own, logical);
         }
-        if let Some(index) = own {
-            return self.event(index, content);
+        match own {
+            Some(index) => self.event(index, content),
+            None => {
+                self.capture_message(prefix, content)?;
+                Ok(self.more())
+            }
         }
-        let (Some(transaction), Some(connector)) = (&self.transaction, &mut self.connector) else {
-            return Err(Error::Order(OUTSIDE));
-        };
-        let source = connector.source(transaction, self.now);
-        let made = connector.task.message(prefix, content, true, &source, &mut connector.counts);
-        let told = Told::of_message(&connector.task, content, made.as_deref().ok());
-        self.queue_all(&Arc::new(source_of(prefix)), None, told, made.map_err(Reason::Connector))?;
-        Ok(self.more())
     }
 
     /// Takes a message of an outbox without a table.
@@ -638,64 +492,6 @@ impl Pipeline {
         Ok(Output::Poison { ticket, poison: Box::new(poison) })
     }
 
-    /// Queues what a task makes of the beginning or end of the transaction.
-    fn queue_transaction(
-        &mut self,
-        make: impl FnOnce(&Task, &Source, &Counts) -> Result<Option<debezium::Message>, Refusal>,
-    ) -> Result<(), Error> {
-        let (Some(transaction), Some(connector)) = (&self.transaction, &self.connector) else {
-            return Ok(());
-        };
-        let made = make(&connector.task, &connector.source(transaction, self.now), &connector.counts);
-        let made = made.map(|message| message.into_iter().collect()).map_err(Reason::Connector);
-        self.queue_all(&Arc::default(), None, Told::default(), made)
-    }
-
-    /// Queues records of an event, or that none can be made of it.
-    fn queue_all(
-        &mut self,
-        table: &Arc<TableName>,
-        outbox: Option<usize>,
-        told: Told,
-        made: Result<Vec<debezium::Message>, Reason>,
-    ) -> Result<(), Error> {
-        let (Some(transaction), Some(connector)) = (&mut self.transaction, &mut self.connector) else {
-            return Err(Error::Order("a record outside a transaction"));
-        };
-        let records = match made {
-            Ok(messages) => messages.into_iter().map(Ok).collect(),
-            Err(reason) => vec![Err(reason)],
-        };
-        for record in records {
-            let position = Position { commit_lsn: transaction.begin.final_lsn, ordinal: transaction.ordinal };
-            transaction.ordinal += 1;
-            let Begin { commit_time, xid, .. } = transaction.begin;
-            if !transaction.origin.is_table() && !self.resume.admits(position, || told.id())? {
-                // Whoever marks rows marks this one too before it is confirmed.
-                if outbox.is_some_and(|index| self.outboxes[index].after_publish != AfterPublish::Keep) {
-                    let ticket = self.ledger.send(told.size());
-                    connector.queue.push(Queued::Passed { ticket, position, table: Arc::clone(table), id: told.id() });
-                }
-                continue;
-            }
-            match record {
-                Ok(message) => {
-                    let (table, event) = (Arc::clone(table), told.event.clone());
-                    let mut made = Made { ticket: Ticket(0), position, xid, table, event, message };
-                    made.ticket = self.ledger.send(made.lend().weight());
-                    connector.queue.push(Queued::Record(made));
-                    outbox.into_iter().for_each(|index| self.counters.events[index] += 1);
-                }
-                Err(reason) => {
-                    let ticket = self.ledger.send(told.size());
-                    let poison = told.poison(position, TableName::clone(table), reason, xid, commit_time);
-                    connector.queue.push(Queued::Poison(ticket, Box::new(poison)));
-                }
-            }
-        }
-        Ok(())
-    }
-
     fn truncate(&mut self, relations: &[RelationId]) -> Result<Output<'_>, Error> {
         for id in relations {
             self.refuse_new(*id)?;
@@ -721,21 +517,6 @@ impl Pipeline {
             }
         }
         Ok(Output::None)
-    }
-}
-
-impl Connector {
-    fn source(&self, transaction: &Transaction, now: PgTime) -> Source {
-        let Begin { commit_time, xid, .. } = transaction.begin;
-        Source {
-            position: Position { commit_lsn: transaction.begin.final_lsn, ordinal: transaction.ordinal },
-            lsn: self.at,
-            last_commit_lsn: self.last_commit,
-            xid,
-            commit_time,
-            snapshot: transaction.origin.is_table(),
-            now,
-        }
     }
 }
 
