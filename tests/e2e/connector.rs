@@ -8,6 +8,7 @@ use crate::support::{
     eventually,
     kafka::Kafka,
     postgres::{Database, MAIN, Postgres, VERSIONS},
+    records::Isolation,
     scratch,
     walpost::{Finished, Walpost, walpost},
 };
@@ -313,9 +314,12 @@ fn insert(database: &Database<'_>, table: &str, n: u32) {
     ));
 }
 
-/// The payloads in the topic of the test, once there are so many.
+/// All payloads in the topic of the test, once there are so many or more.
 fn arrived(database: &Database<'_>, count: usize) -> Vec<String> {
-    let records = Kafka::shared().read(&format!("{}.order", database.name), count, WITHIN);
+    let topic = format!("{}.order", database.name);
+    let mut reader = Kafka::shared().reader(&[&topic], Isolation::Uncommitted, WITHIN);
+    reader.until(WITHIN, &format!("{count} records of {topic}"), |records| records.len() >= count);
+    let records = reader.until_end(WITHIN);
     let text = |value: &Option<Vec<u8>>| String::from_utf8_lossy(value.as_deref().unwrap_or_default()).into_owned();
     let mut payloads: Vec<_> = records.iter().map(|record| text(&record.value)).collect();
     payloads.sort();
