@@ -132,15 +132,6 @@ pub fn connector_slot(config: &Config, slot: Option<&Slot>) -> Option<Finding> {
     })
 }
 
-/// A slot that is missing, and that nothing was lost with.
-pub fn connector_slot_to_be_made(name: &str) -> Finding {
-    Finding::note(
-        format!("slot {}", quote::ident(name)),
-        "does not exist yet",
-        "nothing: walpost run makes it, with the rights for that",
-    )
-}
-
 /// Topics that are there and are not as the connector would have them made.
 pub fn connector_topics(creation: &TopicCreation, facts: &Kafka) -> Vec<Finding> {
     let mut findings = Vec::new();

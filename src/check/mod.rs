@@ -19,7 +19,7 @@ mod slot;
 use std::fmt;
 
 pub use bookmark::{bookmarks, rewind};
-pub use connector::{connector_publication, connector_slot, connector_slot_to_be_made, connector_topics};
+pub use connector::{connector_publication, connector_slot, connector_topics};
 pub use dead_letter::dead_letter;
 pub use deep::{Absent, deep, not_comparable};
 pub use kafka::{kafka, unreachable};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Finding, size};
 use crate::{
-    config::{Config, OnSlotLoss},
+    config::{Config, OnSlotLoss, Snapshot},
     postgres::{
         progress::Progress,
         quote,
@@ -20,13 +20,13 @@ const SAFE_BYTES_MIN: i64 = 256 << 20;
 /// So is less time than this.
 const LOST_IN_MIN: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// With `snapshot = "initial"` nobody has to make the slot.
-pub fn slot_to_be_made(name: &str) -> Finding {
-    Finding::note(
-        format!("slot {}", quote::ident(name)),
-        "does not exist yet",
-        "nothing: walpost run makes it, and sends the rows that are there before the stream",
-    )
+/// With `snapshot = "initial"`, and for a connector, nobody has to make the slot.
+pub fn slot_to_be_made(name: &str, snapshot: Snapshot) -> Finding {
+    let remedy = match snapshot {
+        Snapshot::Initial => "nothing: walpost run makes it, and sends the rows that are there before the stream",
+        Snapshot::Never => "nothing: walpost run makes it, with the rights for that",
+    };
+    Finding::note(format!("slot {}", quote::ident(name)), "does not exist yet", remedy)
 }
 
 /// What is wrong with the slot's ability to be taken over by a standby, where that is `wanted`.

@@ -141,9 +141,8 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
     let here = known.as_ref().filter(|known| known.system_identifier == system_identifier);
     match (check::loss(config, slot.as_ref(), here), &slot, config.snapshot) {
         (Some(loss), ..) => findings.push(loss),
-        (None, None, Snapshot::Initial) => findings.push(check::slot_to_be_made(&config.slot)),
-        (None, None, Snapshot::Never) if connector.is_some() => {
-            findings.push(check::connector_slot_to_be_made(&config.slot));
+        (None, None, snapshot) if snapshot == Snapshot::Initial || connector.is_some() => {
+            findings.push(check::slot_to_be_made(&config.slot, snapshot));
         }
         (None, slot, _) => {
             let lost_in = lost_in(&client, &server, slot.as_ref(), looked).await?;
