@@ -9,7 +9,7 @@ use std::{
 use secrecy::SecretString;
 
 use super::{
-    conninfo::{ConnInfo, Host, LoadBalance, Target, TargetSession, TlsMode},
+    conninfo::{ConnInfo, LoadBalance, Target, TargetSession, TlsMode},
     error::{Error, ErrorKind},
     refusal::Refusal,
     socket::{self, Address, Socket},
@@ -125,11 +125,7 @@ async fn visit<S: Session>(at: &ConnInfo, target: &Target, wanted: TargetSession
 
 fn resolving(target: &Target, limit: Duration) -> Error {
     let source = std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer within {} s", limit.as_secs()));
-    let host = match &target.host {
-        Host::Tcp { name, .. } => name.clone(),
-        Host::Unix(directory) => directory.display().to_string(),
-    };
-    Error::Resolve { host, source }
+    Error::Resolve { host: target.host.to_string(), source }
 }
 
 async fn bounded<T>(

@@ -51,6 +51,17 @@ pub enum Host {
     Unix(PathBuf),
 }
 
+impl fmt::Display for Host {
+    /// Where it is connected to: the address rather than the name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Host::Tcp { address: Some(address), .. } => address.fmt(f),
+            Host::Tcp { name, address: None } => f.write_str(name),
+            Host::Unix(directory) => directory.display().fmt(f),
+        }
+    }
+}
+
 /// `sslrootcert`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RootCertificate {

@@ -45,7 +45,7 @@ pub use self::{
     judge::Remark,
     producer::Producer,
     router::{InvalidOperation, MissingColumn, Placed, Placement, Router, Tracing},
-    selection::{Selection, Tables},
+    selection::{Selection, Tables, pattern_of},
     transform::{Condition, Does, Predicate, Transform},
 };
 use super::{ConfigError, Environment, kafka};

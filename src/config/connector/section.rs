@@ -8,12 +8,13 @@ use super::{
     catalogue::{Found, Meaning},
     given::{Given, Host, Item, Items},
     judge::{self, Remark},
+    selection,
     settings::Reader,
 };
 use crate::{
     config::{ConfigError, Environment, Origin, Place},
     pipeline::outbox::TableName,
-    postgres::conninfo::{self, ConnInfo},
+    postgres::conninfo::ConnInfo,
 };
 
 /// Its name in the file.
@@ -77,10 +78,7 @@ fn refuse_settings(given: &Given) -> Result<(), ConfigError> {
 
 impl Own<'_> {
     fn lay_over(&self, items: &mut Items) {
-        let host = self.database.targets.first().map(|target| match &target.host {
-            conninfo::Host::Tcp { name, address } => address.map_or(name.clone(), |address| address.to_string()),
-            conninfo::Host::Unix(folder) => folder.display().to_string(),
-        });
+        let host = self.database.targets.first().map(|target| target.host.to_string());
         let mut lay = |name: &str, value: String| {
             let place = Place { origin: Origin::Default, path: name.to_owned() };
             items.entry(name.to_owned()).or_insert(Item { value, reference: None, place });
@@ -97,20 +95,8 @@ impl Own<'_> {
         lay("publication.autocreate.mode", "disabled".to_owned());
         lay("snapshot.mode", self.snapshot.to_owned());
         if let Some(tables) = &self.tables {
-            let patterns = tables.iter().map(|name| pattern(&format!("{}.{}", name.schema, name.table)));
+            let patterns = tables.iter().map(|name| selection::pattern_of(name));
             lay("table.include.list", patterns.collect::<Vec<_>>().join(","));
         }
     }
-}
-
-/// A regular expression of Java's for one name, in a list.
-fn pattern(name: &str) -> String {
-    let mut pattern = String::new();
-    for c in name.chars() {
-        if !(c.is_alphanumeric() || c == '_') {
-            pattern.push('\\');
-        }
-        pattern.push(c);
-    }
-    pattern
 }

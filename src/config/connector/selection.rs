@@ -3,6 +3,7 @@
 use super::list;
 use crate::{
     connect::regex::{Pattern, PatternError, TooManySteps},
+    pipeline::outbox::TableName,
     postgres::{dead_letter, progress},
     setup::record,
 };
@@ -77,6 +78,18 @@ impl Tables {
     }
 }
 
+/// The pattern of one table, as a list of patterns has it.
+pub fn pattern_of(name: &TableName) -> String {
+    let mut pattern = String::new();
+    for c in format!("{}.{}", name.schema, name.table).chars() {
+        if !(c.is_alphanumeric() || c == '_') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
+}
+
 /// A pattern that is the name of one table: letters, digits, `_` and a dot, escaped or not.
 fn literal(pattern: &str) -> Option<(String, String)> {
     let plain = pattern.replace(r"\.", ".");
@@ -126,6 +139,13 @@ mod tests {
         assert_eq!((everything.take("walpost", "outbox"), everything.take("app", "progress")), (Ok(true), Ok(true)));
         let all_but = Selection::parse("public.secret", false).unwrap();
         assert_eq!((all_but.takes("public.secret"), all_but.takes("public.outbox")), (Ok(false), Ok(true)));
+    }
+
+    #[test]
+    fn a_name_is_a_pattern_of_itself() {
+        let name = TableName { schema: "walpost".to_owned(), table: "out,box".to_owned() };
+        assert_eq!(pattern_of(&name), r"walpost\.out\,box");
+        assert_eq!(tables(&pattern_of(&name)).take("walpost", "out,box"), Ok(true));
     }
 
     #[test]

@@ -3,12 +3,11 @@
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use crate::{
-    config::{Config, Snapshot},
+    config::{Config, Snapshot, connector::pattern_of},
     pipeline::{
-        outbox::{Outbox, TableName},
+        outbox::Outbox,
         template::{Part, Template},
     },
-    postgres::conninfo::Host,
 };
 
 pub(super) const CLASS: &str = "io.debezium.connector.postgresql.PostgresConnector";
@@ -48,11 +47,7 @@ fn counterpart(config: &Config) -> BTreeMap<String, String> {
     set("tasks.max", "1");
     set("plugin.name", "pgoutput");
     if let Some(target) = config.database.targets.first() {
-        let host = match &target.host {
-            Host::Tcp { name, address } => address.map_or(name.clone(), |address| address.to_string()),
-            Host::Unix(folder) => folder.display().to_string(),
-        };
-        set("database.hostname", &host);
+        set("database.hostname", &target.host.to_string());
         set("database.port", &target.port.to_string());
     }
     set("database.user", &config.database.user);
@@ -71,7 +66,7 @@ fn counterpart(config: &Config) -> BTreeMap<String, String> {
     );
     set("status.update.interval.ms", &config.status_interval.as_millis().to_string());
     set("producer.override.bootstrap.servers", &config.brokers);
-    let tables: Vec<_> = config.outboxes.iter().map(|outbox| pattern(&outbox.name)).collect();
+    let tables: Vec<_> = config.outboxes.iter().map(|outbox| pattern_of(&outbox.name)).collect();
     if !tables.is_empty() {
         set("table.include.list", &tables.join(","));
     }
@@ -107,33 +102,13 @@ fn replacement(topic: &Template) -> Option<String> {
     topic.parts().iter().map(part).collect()
 }
 
-/// A regular expression of Java's for one name, in a list.
-fn pattern(name: &TableName) -> String {
-    let mut pattern = String::new();
-    for c in format!("{}.{}", name.schema, name.table).chars() {
-        if !(c.is_alphanumeric() || c == '_') {
-            pattern.push('\\');
-        }
-        pattern.push(c);
-    }
-    pattern
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn a_topic_of_the_aggregate_type_alone_is_the_routers_replacement() {
         let replacement = |topic: &str| super::replacement(&topic.parse().unwrap());
         assert_eq!(replacement("outbox.event.${aggregate_type}").as_deref(), Some("outbox.event.${routedByValue}"));
         assert_eq!(replacement("a$b").as_deref(), Some(r"a\$b"));
         assert_eq!(replacement("${tenant}.${aggregate_type}"), None);
-    }
-
-    #[test]
-    fn names_in_a_list_are_patterns_of_themselves() {
-        let name = TableName { schema: "walpost".to_owned(), table: "out,box".to_owned() };
-        assert_eq!(pattern(&name), r"walpost\.out\,box");
     }
 }
