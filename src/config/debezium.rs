@@ -82,7 +82,7 @@ impl Config {
     /// The connector's tables are to be looked up again, even those that were named: its patterns may take more. Where walpost's
     /// own outboxes stand beside them, the names are all.
     pub fn forget_tables(&mut self) {
-        if self.outboxes.iter().any(|outbox| outbox.format == Format::Native) {
+        if self.outboxes.iter().any(|outbox| !matches!(outbox.format, Format::Debezium(_))) {
             return;
         }
         self.debezium.iter_mut().for_each(|debezium| debezium.tables_known = false);

@@ -45,20 +45,31 @@ impl Telling {
         }
     }
 
-    pub(super) fn read(&self, row: &[Cell<'_>]) -> Told {
-        let owned = |index: Option<usize>| match row.get(index?)? {
-            Cell::Text(text) => Some(text.as_bytes().to_vec()),
-            Cell::Null | Cell::Unchanged => None,
-        };
-        Told {
-            event: OwnedEvent {
-                id: owned(self.id).unwrap_or_default(),
-                aggregate_type: owned(self.aggregate_type),
-                aggregate_id: owned(self.aggregate_id),
-                event_type: owned(self.event_type),
-            },
-            payload: owned(self.payload),
-        }
+    /// Of a row whose columns need not be texts.
+    pub(super) fn read(&self, row: Tuple<'_>) -> Result<Told, WireError> {
+        let mut told = Told::default();
+        row.read(|index, value| {
+            let Value::Text(bytes) = value else { return };
+            let is = |column: Option<usize>| column == Some(index);
+            let owned = || Some(bytes.to_vec());
+            // One column may tell of several.
+            if is(self.id) {
+                told.event.id = bytes.to_vec();
+            }
+            if is(self.aggregate_type) {
+                told.event.aggregate_type = owned();
+            }
+            if is(self.aggregate_id) {
+                told.event.aggregate_id = owned();
+            }
+            if is(self.event_type) {
+                told.event.event_type = owned();
+            }
+            if is(self.payload) {
+                told.payload = owned();
+            }
+        })?;
+        Ok(told)
     }
 }
 

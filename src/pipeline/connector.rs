@@ -7,6 +7,7 @@ use super::{
     Change, Error, OUTSIDE, Output, Pipeline, Role, Transaction,
     captured::{Made, Queue, Queued, Telling, Told, Unread, cells, source_of},
     frame::PgTime,
+    ignored,
     ledger::Ticket,
     lsn::{Lsn, Position},
     outbox::{AfterPublish, Reason, TableName},
@@ -136,16 +137,19 @@ impl Pipeline {
         };
         let source = connector.source(transaction, self.now);
         let (name, index) = (Arc::clone(name), *index);
+        let told = match new.as_ref().or(old.as_ref()) {
+            Some(row) => telling.read(row.clone()).map_err(|source| Error::Wire { context: "row", source })?,
+            None => Told::default(),
+        };
         let (old, new) = match (old.map(cells).transpose(), new.map(cells).transpose()) {
             (Ok(old), Ok(new)) => (old, new),
             (Err(Unread::Wire(source)), _) | (_, Err(Unread::Wire(source))) => {
                 return Err(Error::Wire { context: "row", source });
             }
             (Err(Unread::Encoding(column)), _) | (_, Err(Unread::Encoding(column))) => {
-                return self.queue_all(&name, Some(index), Told::default(), Err(Reason::Encoding(column)));
+                return self.queue_all(&name, Some(index), told, Err(Reason::Encoding(column)));
             }
         };
-        let told = telling.read(new.as_deref().or(old.as_deref()).unwrap_or_default());
         let (task, counts) = (&connector.task, &mut connector.counts);
         let made = match (change, old, new) {
             (Change::Insert, _, Some(new)) => task.insert(table, &new, &source, counts),
@@ -154,6 +158,14 @@ impl Pipeline {
             _ => task.truncate(table, &source, counts),
         };
         self.queue_all(&name, Some(index), told, made.map_err(Reason::Connector))
+    }
+
+    /// A change of a captured row that gives no record: an outbox's router drops updates.
+    pub(super) fn dropped(&mut self, id: RelationId, change: Change) -> Output<'_> {
+        match self.relations.get(&id) {
+            Some(Role::Captured(captured)) => ignored(&mut self.noticed, id, &captured.name, change),
+            _ => Output::None,
+        }
     }
 
     /// Makes the records of a message.

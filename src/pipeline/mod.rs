@@ -322,6 +322,9 @@ impl Pipeline {
                 self.refuse_new(relation)?;
                 if self.is_captured(relation) {
                     self.capture(relation, Change::Update, old, Some(new))?;
+                    if !self.has_more() {
+                        return Ok(self.dropped(relation, Change::Update));
+                    }
                     return Ok(self.more());
                 }
                 return self.change(&[relation], Change::Update);

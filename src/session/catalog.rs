@@ -1,6 +1,6 @@
 //! What the catalog says of relations, asked as the log describes them: nothing is stepped past a description.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use super::job::Job;
 use crate::{
@@ -11,14 +11,17 @@ use crate::{
 /// How often it is told that an answer is late.
 const LATE: Duration = Duration::from_secs(10);
 
-/// The one question that may be open.
 #[derive(Debug, Default)]
-pub struct Catalog(Job<Result<(RelationId, Description), postgres::Error>>);
+pub struct Catalog {
+    /// The one question that may be open.
+    question: Job<Result<(RelationId, Description), postgres::Error>>,
+    told: HashSet<String>,
+}
 
 impl Catalog {
     pub fn ask(&mut self, server: &ConnInfo, relation: Undescribed) {
         let server = server.clone();
-        self.0 = Job::of(async move {
+        self.question = Job::of(async move {
             let answer = async {
                 let client = sql::connect(&server).await?;
                 Ok((relation.id, attributes::read(&client, &relation).await?))
@@ -39,11 +42,20 @@ impl Catalog {
 
     /// Its answer is awaited.
     pub fn is_asked(&self) -> bool {
-        self.0.is_under_way()
+        self.question.is_under_way()
     }
 
     /// The answer; never, where nothing was asked. Cancel safe.
     pub async fn ready(&mut self) -> Result<(RelationId, Description), postgres::Error> {
-        self.0.ended().await
+        self.question.ended().await
+    }
+
+    /// Tells what is worth telling of a relation, once: it is described again whenever anything of it changes.
+    pub(super) fn tell(&mut self, warnings: &[String]) {
+        for warning in warnings {
+            if self.told.insert(warning.clone()) {
+                tracing::warn!("{warning}");
+            }
+        }
     }
 }

@@ -332,7 +332,7 @@ impl Session<'_> {
     /// Takes what the catalog says of a relation.
     fn described(&mut self, (id, description): (RelationId, Description)) {
         self.pipeline.describe(id, &description);
-        self.pipeline.warnings(id).iter().for_each(|warning| tracing::warn!("{warning}"));
+        self.catalog.tell(self.pipeline.warnings(id));
     }
 
     /// Begins to read tables where an earlier session was, or at the first row.

@@ -74,7 +74,8 @@ impl Sample {
     /// The first outbox of which inserts are not streamed, and what mends that.
     pub(super) fn gap(&self, config: &Config) -> Option<String> {
         // A connector's table may be gone, and only the log have its rows.
-        let is_there = |outbox: &&Outbox| outbox.format == Format::Native || self.existing.contains(&outbox.name);
+        let is_there =
+            |outbox: &&Outbox| !matches!(outbox.format, Format::Debezium(_)) || self.existing.contains(&outbox.name);
         config.outboxes.iter().filter(is_there).find_map(|Outbox { name, .. }| {
             let (publication, table) = (ident(&config.publication), qualified(&name.schema, &name.table));
             if self.by_partition.contains(name) {
