@@ -176,13 +176,13 @@ impl Rules {
                 Error::Unauthorized { principal: self.principal.clone(), right, reason }
             }
             Code::ClusterAuthorizationFailed => self.no_producer_id(failure.text, failure.topic),
-            // The topic is there. A topic that was made anew with fewer partitions is met by the next session as it is.
-            Code::UnknownPartition => {
+            // A topic that is gone answers so too: only who names a partition names one that is not there.
+            Code::UnknownPartition if failure.names_partition => {
                 let reason = format!("topic {} does not have the partition that the event names", failure.topic);
                 let limit = "set by the topic's partitions".to_owned();
                 Error::Rejected { event: event(), limit, reason, too_large: false, producer_ended: true }
             }
-            Code::UnknownTopic | Code::UnknownTopicOrPartition => {
+            Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition => {
                 Error::UnknownTopic { event: event(), waited: unknown_for, timeout: self.unknown_topic_timeout }
             }
             Code::MessageSizeTooLarge | Code::MessageBatchTooLarge if failure.records > 1 => {

@@ -58,13 +58,21 @@ pub struct Kafka {
     /// One that was refused, by this client or when it was alone: nothing else is lost with it.
     refused: Option<(OwnedRecord, Error)>,
     sets_aside: bool,
-    /// Event ids and positions of records under way whose headers do not have them.
-    nameless: HashMap<Ticket, (Vec<u8>, Position)>,
+    /// Records under way whose headers do not tell which event they are.
+    nameless: HashMap<Ticket, Nameless>,
     /// Exactly once only.
     transaction: Option<Transaction>,
     rules: Rules,
     diagnosis: Diagnosis,
     last_error: Option<String>,
+}
+
+/// What a report does not say of a record.
+#[derive(Debug)]
+struct Nameless {
+    id: Vec<u8>,
+    position: Position,
+    names_partition: bool,
 }
 
 /// Most bytes of a batch, `batch.size`.
@@ -397,9 +405,10 @@ impl Kafka {
             Event::Failed(failure) => {
                 let position;
                 let failure = match nameless.get(&failure.ticket) {
-                    Some((id, at)) => {
-                        position = at.text();
-                        Failure { id, position: &position, ..failure }
+                    Some(record) => {
+                        position = record.position.text();
+                        let (id, names_partition) = (&record.id, record.names_partition);
+                        Failure { id, position: &position, names_partition, ..failure }
                     }
                     None => failure,
                 };
@@ -600,7 +609,9 @@ impl Kafka {
             Ok(()) | Err(Code::Fatal) => {
                 let named = record.headers.get("position").or_else(|| record.headers.get("ce_position"));
                 if record.ticket != Ticket::NONE && named != Some(&record.position.text()) {
-                    self.nameless.insert(record.ticket, (record.event.id.to_vec(), record.position));
+                    let (id, position) = (record.event.id.to_vec(), record.position);
+                    let names_partition = record.partition.is_some();
+                    self.nameless.insert(record.ticket, Nameless { id, position, names_partition });
                 }
                 return Ok(());
             }
@@ -618,6 +629,7 @@ impl Kafka {
             ticket: record.ticket,
             id: record.event.id,
             position: &record.position.text(),
+            names_partition: record.partition.is_some(),
             size: record.size(),
             headers_size: record.headers.size(),
             records: 1,

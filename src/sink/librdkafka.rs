@@ -115,6 +115,8 @@ pub(super) struct Failure<'a> {
     pub(super) topic: &'a str,
     pub(super) id: &'a [u8],
     pub(super) position: &'a [u8],
+    /// Its record says which partition it is for.
+    pub(super) names_partition: bool,
     /// Key and value, in bytes.
     pub(super) size: usize,
     /// Names and values of headers, in bytes.
@@ -501,6 +503,7 @@ unsafe fn failure(message: &rd_kafka_message_t) -> Failure<'_> {
             topic: text(rd_kafka_topic_name(message.rkt)),
             id,
             position,
+            names_partition: false,
             size: message.len + message.key_len,
             headers_size: headers_size(message),
             records: 1,
