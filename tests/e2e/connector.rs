@@ -253,8 +253,10 @@ fn check_compares_with_what_is_there() {
     // As the connector left them.
     database.sql("CREATE PUBLICATION dbz_pub FOR TABLE public.outbox");
     database.sql(&format!("SELECT pg_create_logical_replication_slot('{}', 'pgoutput')", database.name));
-    let right = found(&[]);
-    assert!(!right.0.contains("error  ") && !right.0.contains("publishes updates"), "{}", right.0);
+    let (right, _) = found(&[]);
+    // Topics of other stories could be this connector's.
+    let is_fault = |line: &str| line.starts_with("error ") && !line.starts_with("error    topic ");
+    assert!(!right.lines().any(is_fault) && !right.contains("publishes updates"), "{right}");
     has(
         &found(&[("table.include.list", "public.outbox,public.orders")]),
         &["note     publication dbz_pub does not publish public.orders yet"],
