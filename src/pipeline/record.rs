@@ -91,6 +91,11 @@ impl<'a> Headers<'a> {
         self.fixed_len += 1;
     }
 
+    /// Walpost's own headers tell the record's id and position.
+    pub fn tell_event(&self) -> bool {
+        self.fixed[..self.fixed_len].iter().any(|(name, _)| matches!(*name, "position" | "ce_position"))
+    }
+
     pub(super) fn mark(&mut self, name: Option<&'static str>) {
         self.mark = name;
     }

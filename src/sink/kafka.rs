@@ -607,8 +607,7 @@ impl Kafka {
         let code = match self.producer.produce(id, record) {
             // It has ended, and why comes with the next poll. Until then the record is in flight to nowhere.
             Ok(()) | Err(Code::Fatal) => {
-                let named = record.headers.get("position").or_else(|| record.headers.get("ce_position"));
-                if record.ticket != Ticket::NONE && named != Some(&record.position.text()) {
+                if record.ticket != Ticket::NONE && !record.headers.tell_event() {
                     let (id, position) = (record.event.id.to_vec(), record.position);
                     let names_partition = record.partition.is_some();
                     self.nameless.insert(record.ticket, Nameless { id, position, names_partition });
