@@ -46,43 +46,31 @@ impl Telling {
     }
 
     /// Of a row whose columns need not be texts.
-    pub(super) fn read(&self, row: Tuple<'_>) -> Result<Told, WireError> {
-        let mut told = Told::default();
-        row.read(|index, value| {
-            let Value::Text(bytes) = value else { return };
-            let is = |column: Option<usize>| column == Some(index);
-            let owned = || Some(bytes.to_vec());
-            // One column may tell of several.
-            if is(self.id) {
-                told.event.id = bytes.to_vec();
-            }
-            if is(self.aggregate_type) {
-                told.event.aggregate_type = owned();
-            }
-            if is(self.aggregate_id) {
-                told.event.aggregate_id = owned();
-            }
-            if is(self.event_type) {
-                told.event.event_type = owned();
-            }
-            if is(self.payload) {
-                told.payload = owned();
-            }
-        })?;
-        Ok(told)
+    pub(super) fn read<'a>(&self, row: &[Value<'a>]) -> Told<'a> {
+        let bytes = |column: Option<usize>| match row.get(column?)? {
+            Value::Text(bytes) => Some(*bytes),
+            Value::Null | Value::Unchanged => None,
+        };
+        let event = Event {
+            id: bytes(self.id).unwrap_or_default(),
+            aggregate_type: bytes(self.aggregate_type),
+            aggregate_id: bytes(self.aggregate_id),
+            event_type: bytes(self.event_type),
+        };
+        Told { event: event.into(), payload: bytes(self.payload) }
     }
 }
 
 /// What a row or message says of its event; the id is empty where there is none.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Told<'a> {
     pub(super) event: OwnedEvent,
-    payload: Option<Vec<u8>>,
+    payload: Option<&'a [u8]>,
 }
 
-impl Told {
+impl<'a> Told<'a> {
     /// Of a logical message that became these records, or none.
-    pub(super) fn of_message(task: &Task, content: &[u8], made: Option<&[Message]>) -> Told {
+    pub(super) fn of_message(task: &Task, content: &'a [u8], made: Option<&[Message]>) -> Told<'a> {
         let [id, aggregate_type, aggregate_id] = match made {
             Some([message, ..]) => {
                 let id = message.headers.iter().find(|(name, _)| name == "id");
@@ -92,7 +80,7 @@ impl Told {
             None => task.told(content).map(|text| text.map(String::into_bytes)),
         };
         let event = OwnedEvent { id: id.unwrap_or_default(), aggregate_type, aggregate_id, event_type: None };
-        Told { event, payload: Some(content.to_vec()) }
+        Told { event, payload: Some(content) }
     }
 
     pub(super) fn id(&self) -> String {
@@ -101,7 +89,7 @@ impl Told {
 
     /// In bytes.
     pub(super) fn size(&self) -> usize {
-        self.event.id.len() + self.payload.as_ref().map_or(0, Vec::len)
+        self.event.id.len() + self.payload.map_or(0, <[u8]>::len)
     }
 
     pub(super) fn poison(
@@ -123,7 +111,7 @@ impl Told {
             aggregate_type,
             aggregate_id,
             event_type,
-            payload: self.payload.clone(),
+            payload: self.payload.map(<[u8]>::to_vec),
             headers: None,
         }
     }
@@ -213,31 +201,19 @@ impl Queue {
     }
 }
 
-/// Why a row's columns are no texts.
-#[derive(Debug)]
-pub(super) enum Unread {
-    Wire(WireError),
-    /// Of this column.
-    Encoding(usize),
+/// A row's columns, in order.
+pub(super) fn values<'a>(row: Tuple<'a>) -> Result<Vec<Value<'a>>, WireError> {
+    let mut values = Vec::new();
+    row.read(|_, value| values.push(value))?;
+    Ok(values)
 }
 
-/// A row's columns, in order.
-pub(super) fn cells<'a>(row: Tuple<'a>) -> Result<Vec<Cell<'a>>, Unread> {
-    let mut cells = Vec::new();
-    let mut undecodable = None;
-    row.read(|index, value| {
-        cells.push(match value {
-            Value::Null => Cell::Null,
-            Value::Unchanged => Cell::Unchanged,
-            Value::Text(bytes) => match std::str::from_utf8(bytes) {
-                Ok(text) => Cell::Text(text),
-                Err(_) => {
-                    undecodable.get_or_insert(index);
-                    Cell::Null
-                }
-            },
-        });
-    })
-    .map_err(Unread::Wire)?;
-    undecodable.map_or(Ok(cells), |index| Err(Unread::Encoding(index)))
+/// The same as texts; or the first column that is none.
+pub(super) fn cells<'a>(row: &[Value<'a>]) -> Result<Vec<Cell<'a>>, usize> {
+    let cell = |(index, value): (usize, &Value<'a>)| match *value {
+        Value::Null => Ok(Cell::Null),
+        Value::Unchanged => Ok(Cell::Unchanged),
+        Value::Text(bytes) => std::str::from_utf8(bytes).map(Cell::Text).map_err(|_| index),
+    };
+    row.iter().enumerate().map(cell).collect()
 }

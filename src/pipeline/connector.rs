@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::{
     Change, Error, OUTSIDE, Output, Pipeline, Role, Transaction,
-    captured::{Made, Queue, Queued, Telling, Told, Unread, cells, source_of},
+    captured::{Made, Queue, Queued, Telling, Told, cells, source_of, values},
     frame::PgTime,
     ignored,
     ledger::Ticket,
-    lsn::{Lsn, Position},
+    lsn::Lsn,
     outbox::{AfterPublish, Reason, TableName},
-    pgoutput::{self, Begin, Relation, RelationId, Tuple, TypeOid},
+    pgoutput::{self, Begin, Relation, RelationId, Tuple, TypeOid, Value},
 };
 use crate::debezium::{Counts, Message, Refusal, Source, Table, Task, columns::Attribute};
 
@@ -120,12 +120,12 @@ impl Pipeline {
     }
 
     /// Makes the records of a change of a row.
-    pub(super) fn capture(
+    pub(super) fn capture<'t>(
         &mut self,
         id: RelationId,
         change: Change,
-        old: Option<Tuple<'_>>,
-        new: Option<Tuple<'_>>,
+        old: Option<Tuple<'t>>,
+        new: Option<Tuple<'t>>,
     ) -> Result<(), Error> {
         let Some(transaction) = &self.transaction else {
             return Err(Error::Order("a row outside a transaction"));
@@ -137,16 +137,14 @@ impl Pipeline {
         };
         let source = connector.source(transaction, self.now);
         let (name, index) = (Arc::clone(name), *index);
-        let told = match new.as_ref().or(old.as_ref()) {
-            Some(row) => telling.read(row.clone()).map_err(|source| Error::Wire { context: "row", source })?,
-            None => Told::default(),
-        };
-        let (old, new) = match (old.map(cells).transpose(), new.map(cells).transpose()) {
+        let row = |row: Option<Tuple<'t>>| row.map(values).transpose();
+        let wire = |source| Error::Wire { context: "row", source };
+        let (old, new) = (row(old).map_err(wire)?, row(new).map_err(wire)?);
+        let told = telling.read(new.as_deref().or(old.as_deref()).unwrap_or_default());
+        let texts = |values: &Option<Vec<Value<'t>>>| values.as_deref().map(cells).transpose();
+        let (old, new) = match (texts(&old), texts(&new)) {
             (Ok(old), Ok(new)) => (old, new),
-            (Err(Unread::Wire(source)), _) | (_, Err(Unread::Wire(source))) => {
-                return Err(Error::Wire { context: "row", source });
-            }
-            (Err(Unread::Encoding(column)), _) | (_, Err(Unread::Encoding(column))) => {
+            (Err(column), _) | (_, Err(column)) => {
                 return self.queue_all(&name, Some(index), told, Err(Reason::Encoding(column)));
             }
         };
@@ -197,7 +195,7 @@ impl Pipeline {
         &mut self,
         table: &Arc<TableName>,
         outbox: Option<usize>,
-        told: Told,
+        told: Told<'_>,
         made: Result<Vec<Message>, Reason>,
     ) -> Result<(), Error> {
         let (Some(transaction), Some(connector)) = (&mut self.transaction, &mut self.connector) else {
@@ -208,8 +206,7 @@ impl Pipeline {
             Err(reason) => vec![Err(reason)],
         };
         for record in records {
-            let position = Position { commit_lsn: transaction.begin.final_lsn, ordinal: transaction.ordinal };
-            transaction.ordinal += 1;
+            let position = transaction.take_position();
             let Begin { commit_time, xid, .. } = transaction.begin;
             if !transaction.origin.is_table() && !self.resume.admits(position, || told.id())? {
                 // Whoever marks rows marks this one too before it is confirmed.
@@ -242,7 +239,7 @@ impl Connector {
     fn source(&self, transaction: &Transaction, now: PgTime) -> Source {
         let Begin { commit_time, xid, .. } = transaction.begin;
         Source {
-            position: Position { commit_lsn: transaction.begin.final_lsn, ordinal: transaction.ordinal },
+            position: transaction.position(),
             lsn: self.at,
             last_commit_lsn: self.last_commit,
             xid,

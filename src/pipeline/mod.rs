@@ -113,6 +113,20 @@ struct Transaction {
     ordinal: u32,
 }
 
+impl Transaction {
+    /// The place of the next event.
+    fn position(&self) -> Position {
+        Position { commit_lsn: self.begin.final_lsn, ordinal: self.ordinal }
+    }
+
+    /// That, which is taken by it.
+    fn take_position(&mut self) -> Position {
+        let position = self.position();
+        self.ordinal += 1;
+        position
+    }
+}
+
 /// Totals since the pipeline began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -453,9 +467,9 @@ impl Pipeline {
         let Some(transaction) = transaction else { return Err(Error::Order(OUTSIDE)) };
         let outbox = &messages[index];
         let mut said = outbox.read(content);
-        let mut passage = Passage { transaction, resume, ledger, counters, scratch };
+        let passage = Passage { transaction, resume, ledger, counters, scratch };
         if let Some(malformed) = said.take_fault() {
-            let position = passage.next();
+            let position = passage.transaction.take_position();
             if !passage.resume.admits(position, || outbox.id(&said))? {
                 return Ok(Output::None);
             }

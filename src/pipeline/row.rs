@@ -3,7 +3,6 @@
 use super::{
     Counters, Error, Output, Transaction,
     ledger::{Ledger, Ticket},
-    lsn::Position,
     outbox::{Draft, Layout, Poison, Refused, Scratch},
     pgoutput::{Begin, Tuple},
     record::Record,
@@ -20,25 +19,18 @@ pub(super) struct Passage<'p> {
 }
 
 impl<'p> Passage<'p> {
-    /// The place of the transaction's next event.
-    pub(super) fn next(&mut self) -> Position {
-        let position = Position { commit_lsn: self.transaction.begin.final_lsn, ordinal: self.transaction.ordinal };
-        self.transaction.ordinal += 1;
-        position
-    }
-
     /// What the row becomes. `message` is the slice that it reads from, `index` its outbox's place among the counters.
     /// `marks`: a row that the sink has already is given out to be marked.
     pub(super) fn row(
-        mut self,
+        self,
         layout: &'p Layout,
         index: usize,
         marks: bool,
         message: &'p [u8],
         row: Tuple<'p>,
     ) -> Result<Output<'p>, Error> {
-        let position = self.next();
         let Passage { transaction, resume, ledger, counters, scratch } = self;
+        let position = transaction.take_position();
         let Transaction { begin: Begin { commit_time, xid, .. }, origin, .. } = *transaction;
         if !origin.is_table() && !resume.admits(position, || layout.event_id(&row))? {
             // Whoever marks rows marks this one too before it is confirmed.
