@@ -1,5 +1,6 @@
 //! Where records go.
 
+mod courier;
 mod diagnosis;
 mod error;
 pub mod kafka;
