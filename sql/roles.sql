@@ -105,6 +105,16 @@ begin
 end
 $walpost$;
 
+-- Attempts in vain (attempt.sql): walpost counts, who operates looks.
+do $walpost$
+begin
+    if to_regclass('walpost.attempt') is not null then
+        grant select, insert, update, delete on walpost.attempt to walpost_stream;
+        grant select on walpost.attempt to walpost_operate;
+    end if;
+end
+$walpost$;
+
 -- Dead letters (dead_letter.sql): walpost writes them; whoever operates decides what becomes of them and changes nothing else.
 do $walpost$
 begin

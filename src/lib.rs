@@ -17,6 +17,7 @@ pub mod http;
 pub mod kafka;
 pub mod pipeline;
 pub mod postgres;
+mod printable;
 pub mod prune;
 pub mod session;
 pub mod setup;

@@ -19,7 +19,10 @@ use crate::{
         letters::{self, Culprit},
     },
     setup::{apply::ApplyError, connector},
-    sink::kafka::{self, BatchBytes},
+    sink::{
+        self,
+        kafka::{self, BatchBytes},
+    },
     status::{State, Status},
 };
 
@@ -66,11 +69,15 @@ pub async fn run(
             unauthorized = None;
         }
         match session {
-            Err(Error::Kafka(kafka::Error::BatchTooLarge { .. })) => learnt.batches = learnt.batches.smaller(),
-            Err(Error::Kafka(kafka::Error::BatchRefused { .. })) => learnt.batches = BatchBytes::SINGLE,
+            Err(Error::Sink(sink::Error::Kafka(kafka::Error::BatchTooLarge { .. }))) => {
+                learnt.batches = learnt.batches.smaller()
+            }
+            Err(Error::Sink(sink::Error::Kafka(kafka::Error::BatchRefused { .. }))) => {
+                learnt.batches = BatchBytes::SINGLE
+            }
             // Once more, up to the culprit: what precedes it in other partitions ended with the producer. Then it becomes a
             // dead letter, or ends the stream.
-            Err(Error::Kafka(ref error))
+            Err(Error::Sink(ref error))
                 if !error.is_local() && Culprit::of(error).is_some_and(|new| learnt.is_new(&new)) =>
             {
                 learnt.culprits.extend(Culprit::of(error));
@@ -84,6 +91,7 @@ pub async fn run(
         }
         let pause = match session {
             Ok(end @ (End::Drained | End::GraceOver { .. })) if *stop.borrow() => return Ok(end),
+            Err(Error::Sink(sink::Error::Closed)) | Ok(End::ReaderGone) => return Ok(End::ReaderGone),
             // Ordered to, which the next turn looks into.
             Ok(End::Drained) => {
                 status.enter(State::Connecting, None);
@@ -100,7 +108,7 @@ pub async fn run(
                 status.enter(State::Connecting, Some("the database was shut down".to_owned()));
                 backoff.next()
             }
-            Err(Error::Kafka(error @ kafka::Error::Unauthorized { .. })) => {
+            Err(Error::Sink(sink::Error::Kafka(error @ kafka::Error::Unauthorized { .. }))) => {
                 let waited = unauthorized.get_or_insert_with(Instant::now).elapsed();
                 let timeout = config.unauthorized_timeout.unwrap_or(Duration::MAX);
                 if waited >= timeout {
@@ -234,8 +242,8 @@ fn kind(error: &Error) -> ErrorKind {
         Error::Unmarkable(_) => ErrorKind::Permanent,
         Error::Slot(error) => error.kind(),
         Error::Rewind(error) => error.kind(),
-        Error::Kafka(error) if error.is_permanent() => ErrorKind::Permanent,
-        Error::Kafka(_) => ErrorKind::Transient,
+        Error::Sink(error) if error.is_permanent() => ErrorKind::Permanent,
+        Error::Sink(_) => ErrorKind::Transient,
         Error::Forwarded { .. } | Error::Silence { .. } | Error::Replay { .. } => ErrorKind::Transient,
         Error::Unreadable(Unreadable::Postgres(error)) => error.kind(),
         Error::Unreadable(_)

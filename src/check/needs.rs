@@ -3,7 +3,7 @@
 use crate::{
     config::connector::{Connector, MissingColumn},
     pipeline::{
-        outbox::{Format, Outbox, Timestamp},
+        outbox::{Address, Format, Outbox, Timestamp},
         template::Part,
     },
 };
@@ -46,9 +46,17 @@ pub fn needs(outbox: &Outbox) -> Vec<Need> {
             need(&optional.name, part);
         }
     }
+    let key = if matches!(outbox.address, Address::Url(_)) { "webhook.url" } else { "route.topic" };
     for part in outbox.topic.parts() {
         if let Part::Column(name) = part {
-            need(columns.column_of(name), "route.topic");
+            need(columns.column_of(name), key);
+        }
+    }
+    if let Address::Exchange(Some(exchange)) = &outbox.address {
+        for part in exchange.parts() {
+            if let Part::Column(name) = part {
+                need(columns.column_of(name), "rabbitmq.exchange");
+            }
         }
     }
     if let Format::CloudEvents(format) = &outbox.format {
@@ -96,7 +104,7 @@ pub(super) fn reads(outbox: &Outbox) -> Vec<Need> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::pipeline::outbox::{CloudEvents, Columns, Mode, Optional, TableName};
+    use crate::pipeline::outbox::{Address, CloudEvents, Columns, Mode, Optional, TableName};
 
     /// `walpost.outbox` as configured by default.
     pub(in crate::check) fn default_outbox() -> Outbox {
@@ -119,6 +127,7 @@ pub(super) mod tests {
                 txid: optional("txid"),
             },
             topic: "outbox.event.${aggregate_type}".parse().unwrap(),
+            address: Address::Topic,
             timestamp: Timestamp::Commit,
             order_by: Vec::new(),
             after_publish: crate::pipeline::outbox::AfterPublish::Keep,

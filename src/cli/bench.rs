@@ -109,7 +109,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
 }
 
 async fn drain(args: Drain) -> anyhow::Result<Exit> {
-    let config = Config::load(&args.flags, Needs::BOTH)?;
+    let config = Config::load(&args.flags, Needs::DATABASE_AND_KAFKA)?;
     let shape = Shape {
         events: args.events,
         bytes: args.bytes,
@@ -126,7 +126,7 @@ async fn drain(args: Drain) -> anyhow::Result<Exit> {
 }
 
 async fn latency(args: Latency) -> anyhow::Result<Exit> {
-    let config = Config::load(&args.flags, Needs::BOTH)?;
+    let config = Config::load(&args.flags, Needs::DATABASE_AND_KAFKA)?;
     let plan = latency::Plan {
         rate: args.rate,
         seconds: args.seconds,

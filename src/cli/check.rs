@@ -10,7 +10,7 @@ use super::{Exit, output};
 use crate::{
     chain::Chain,
     check::{self, Finding, Severity},
-    config::{Config, Debezium, Flags, Needs, OnPoison, Snapshot},
+    config::{Config, Debezium, Flags, Needs, OnPoison, Sink, Snapshot},
     kafka::{facts::Kafka, topics::Pattern},
     postgres::{
         bookmark::Bookmark,
@@ -57,15 +57,23 @@ pub struct Args {
 pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     let config = Config::load(&args.flags, Needs::BOTH)?;
     let patterns = Pattern::all(&config);
-    let (mut findings, kafka) = tokio::join!(database(&config), Kafka::read(&config, &patterns, KAFKA_TIMEOUT));
+    let kafka = async {
+        match config.sink {
+            Sink::Kafka => Some(Kafka::read(&config, &patterns, KAFKA_TIMEOUT).await),
+            Sink::Webhook | Sink::RabbitMq | Sink::Stdout => None,
+        }
+    };
+    let (mut findings, kafka) = tokio::join!(database(&config), kafka);
     match kafka {
-        Ok(facts) => {
+        None if args.deep => anyhow::bail!("--deep reads Kafka's topics, and sink.kind is another"),
+        None => {}
+        Some(Ok(facts)) => {
             findings.extend(check::kafka(&config, &facts));
             if args.deep {
                 findings.extend(deep::examine(&config, &facts, args.within).await?);
             }
         }
-        Err(error) => findings.push(check::unreachable(&config.brokers, &error)),
+        Some(Err(error)) => findings.push(check::unreachable(&config.brokers, &error)),
     }
     findings.sort_by_key(|finding| finding.severity);
     if args.json {

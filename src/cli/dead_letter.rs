@@ -17,10 +17,11 @@ use futures_util::TryStreamExt;
 use serde_json::json;
 
 use self::shown::{as_json, as_line, as_text};
-use super::{Exit, ask, moment::moment, output, printable::printable_json};
+use super::{Exit, ask, moment::moment, output};
 use crate::{
     config::{Config, Flags, Needs},
     postgres::dead_letter::{Desk, ParkKey, ReasonClass, Selection, State, Stored},
+    printable::printable_json,
     setup::names,
 };
 

@@ -26,7 +26,7 @@ pub struct Args {
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
-    let config = Config::load(&args.flags, Needs::BOTH)?;
+    let config = Config::load(&args.flags, Needs::DATABASE_AND_KAFKA)?;
     let summary = at_site(&config, "demo", async |site| {
         let summary = Story::begin(site, &config, &args.flags).await?.tell().await?;
         output::print(&summary)?;

@@ -17,7 +17,6 @@ mod demo;
 pub mod logging;
 mod moment;
 pub mod output;
-mod printable;
 mod prune;
 mod reading;
 mod replay;

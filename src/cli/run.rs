@@ -90,7 +90,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
         appeared.iter().for_each(|table| config.add_table(table));
     };
     match end {
-        End::Drained | End::ServerStopped => Ok(Exit::Done),
+        End::Drained | End::ServerStopped | End::ReaderGone => Ok(Exit::Done),
         End::GraceOver { undelivered } => {
             anyhow::bail!(
                 "shutdown_grace ({:?}) ran out with {undelivered} records undelivered; they are not confirmed, so the \

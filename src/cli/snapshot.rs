@@ -74,7 +74,7 @@ pub(super) async fn send(
     output::print(format_args!("the rows that are older than slot {} are sent\n", config.slot))?;
     // What was streamed after them is not what was asked for.
     Ok(match end {
-        End::Drained | End::GraceOver { .. } | End::ServerStopped => Exit::Done,
+        End::Drained | End::GraceOver { .. } | End::ServerStopped | End::ReaderGone => Exit::Done,
     })
 }
 

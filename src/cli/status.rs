@@ -15,7 +15,7 @@ use tokio::{
 };
 use tokio_postgres::Client;
 
-use super::{Exit, bookmark, output, printable::printable};
+use super::{Exit, bookmark, output};
 use crate::{
     check,
     config::{Config, Flags, Needs},
@@ -28,6 +28,7 @@ use crate::{
         sql,
         unproven::Unproven,
     },
+    printable::printable,
     setup::{names, tables},
 };
 

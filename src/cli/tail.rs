@@ -7,10 +7,7 @@ use jiff::Timestamp;
 use rdkafka::message::{BorrowedMessage, Header, Headers, Message};
 use serde_json::{Map, Value, json};
 
-use super::{
-    Exit, output,
-    printable::{insert_bytes, printable, printable_json},
-};
+use super::{Exit, output};
 use crate::{
     config::{Config, Flags, Needs},
     kafka::{
@@ -18,6 +15,7 @@ use crate::{
         tail::{From, Tail},
         topics::Pattern,
     },
+    printable::{insert_bytes, printable, printable_json},
 };
 
 /// Print records of the topics as they arrive, with key and headers

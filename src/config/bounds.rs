@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::postgres::bookmark::ROTA_SLOT_BYTES_MAX;
 
-use super::{Config, Delivery, OnPoison, Rota};
+use super::{Config, Delivery, OnPoison, Rota, sink};
 
 /// Two keys that contradict each other: which one to name, and why.
 pub(super) struct Contradiction {
@@ -14,6 +14,7 @@ pub(super) struct Contradiction {
 
 /// Refuses what contradicts, and takes a bound of librdkafka's queue for one of what is in flight.
 pub(super) fn compare(mut config: Config) -> Result<Config, Contradiction> {
+    sink::compare(&config)?;
     if config.confirm_interval.is_zero() {
         return Err(Contradiction {
             path: "confirm_interval",

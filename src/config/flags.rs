@@ -152,7 +152,10 @@ fn help(key: &Key) -> String {
         Kind::Properties if key.path == "kafka" => {
             help.push_str(", as in linger.ms=5 (WALPOST_KAFKA_LINGER_MS); repeatable");
         }
-        Kind::Properties => help.push_str(", as in topic.prefix=shop (WALPOST_DEBEZIUM_TOPIC_PREFIX); repeatable"),
+        Kind::Properties if key.path == "debezium" => {
+            help.push_str(", as in topic.prefix=shop (WALPOST_DEBEZIUM_TOPIC_PREFIX); repeatable");
+        }
+        Kind::Properties => help.push_str(", as in OrderPlaced=https://example.com/orders; repeatable"),
         Kind::Choice(_)
         | Kind::Text
         | Kind::Secret

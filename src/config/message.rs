@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use toml::Value;
 
-use super::{ConfigError, Settings, error::Origin, settings::find, typed::Outbox};
+use super::{ConfigError, Settings, error::Origin, settings::find, sink::Addresses, typed::Outbox};
 use crate::{
     pipeline::{
-        outbox::{self, AfterPublish},
+        outbox::{self, Address, AfterPublish},
         source_of,
+        template::Template,
     },
     postgres::conninfo::ConnInfo,
 };
@@ -77,6 +78,7 @@ impl Settings {
         &self,
         outboxes: &[Outbox],
         database: &ConnInfo,
+        addresses: &Addresses,
     ) -> Result<Vec<outbox::Outbox>, ConfigError> {
         let mut seen = BTreeSet::new();
         let mut messages = Vec::new();
@@ -86,7 +88,8 @@ impl Settings {
                 let problem = "another [[outbox]] has this prefix already";
                 return Err(self.refuse(&format!("outbox[{index}].{KEY}"), problem));
             }
-            messages.push(outbox.resolve_messages(prefix, database));
+            let (address, topic) = addresses.address(outbox, self, &format!("outbox[{index}]"))?;
+            messages.push(outbox.resolve_messages(prefix, database, address, topic));
         }
         Ok(messages)
     }
@@ -98,13 +101,14 @@ pub(super) fn is_messages(own: &Value) -> bool {
 }
 
 impl Outbox {
-    fn resolve_messages(&self, prefix: &str, database: &ConnInfo) -> outbox::Outbox {
+    fn resolve_messages(&self, prefix: &str, database: &ConnInfo, address: Address, topic: Template) -> outbox::Outbox {
         let name = source_of(prefix);
         outbox::Outbox {
             format: self.format(&name, database),
             name,
             columns: super::preset::ColumnNames::default().over(super::preset::Preset::Walpost),
-            topic: self.route.topic.clone(),
+            topic,
+            address,
             timestamp: self.record.timestamp,
             order_by: Vec::new(),
             after_publish: AfterPublish::Keep,

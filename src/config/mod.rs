@@ -24,6 +24,7 @@ mod preset;
 mod resolve;
 mod settings;
 mod show;
+mod sink;
 mod suggest;
 #[cfg(test)]
 mod tests;
@@ -53,6 +54,8 @@ pub struct Config {
     /// Where the slot is (`database_url`); both connections follow it. libpq's defaults where the command [needs](Needs)
     /// no database and none is given.
     pub database: ConnInfo,
+    /// Where records go.
+    pub sink: Sink,
     /// Kafka's `bootstrap.servers` (`brokers`). Empty where the command needs no Kafka and none is given.
     pub brokers: String,
     /// Name of the logical replication slot.
@@ -126,14 +129,18 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     pub database: bool,
-    pub brokers: bool,
+    /// Whatever the records go to.
+    pub sink: bool,
+    /// Kafka, and no other sink.
+    pub kafka: bool,
 }
 
 impl Needs {
-    pub const NOTHING: Needs = Needs { database: false, brokers: false };
-    pub const DATABASE: Needs = Needs { database: true, brokers: false };
-    pub const KAFKA: Needs = Needs { database: false, brokers: true };
-    pub const BOTH: Needs = Needs { database: true, brokers: true };
+    pub const NOTHING: Needs = Needs { database: false, sink: false, kafka: false };
+    pub const DATABASE: Needs = Needs { database: true, sink: false, kafka: false };
+    pub const BOTH: Needs = Needs { database: true, sink: true, kafka: false };
+    pub const KAFKA: Needs = Needs { database: false, sink: true, kafka: true };
+    pub const DATABASE_AND_KAFKA: Needs = Needs { database: true, sink: true, kafka: true };
 }
 
 impl Config {
@@ -152,6 +159,23 @@ impl Config {
     /// Whether logical messages are asked of the server: there are outboxes of them, or a connector, which may take any.
     pub fn wants_messages(&self) -> bool {
         !self.messages.is_empty() || self.debezium.is_some()
+    }
+}
+
+/// `sink.kind`: where records go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sink {
+    Kafka,
+    Webhook,
+    RabbitMq,
+    Stdout,
+}
+
+impl Sink {
+    /// An event may be tried only so often.
+    pub fn counts_attempts(self) -> bool {
+        self == Sink::Webhook
     }
 }
 

@@ -10,18 +10,22 @@ use secrecy::{ExposeSecret, SecretString};
 use toml::Value;
 
 use crate::{
-    pipeline::outbox::{self, AfterPublish},
+    pipeline::{
+        outbox::{self, Address, AfterPublish, TableName},
+        template::Template,
+    },
     postgres::{bookmark, conninfo::ConnInfo},
 };
 
 use super::{
-    Config, ConfigError, Delivery, Environment, ExactlyOnce, Needs, OnSlotLoss, Rota, Settings, Snapshot, Topics,
+    Config, ConfigError, Delivery, Environment, ExactlyOnce, Needs, OnSlotLoss, Rota, Settings, Sink, Snapshot, Topics,
     bounds::{self, Contradiction},
     cloudevents,
     connector::{SnapshotMode, shown},
     debezium,
     kafka::{self, KafkaProperties, Verdict},
     keys::Key,
+    sink::Addresses,
     typed::{self, Outbox, Typed},
 };
 
@@ -35,8 +39,9 @@ impl Settings {
         let kafka = self.kafka(&typed)?;
         let database = self.database(&typed, environment, needs)?;
         let slot = self.slot(&typed)?;
-        let messages = self.messages(&typed.outbox, &database)?;
-        let own = self.distinct(std::mem::take(&mut typed.outbox), &database)?;
+        let addresses = Addresses::of(self, &typed)?;
+        let messages = self.messages(&typed.outbox, &database, &addresses)?;
+        let own = self.distinct(std::mem::take(&mut typed.outbox), &database, &addresses)?;
         let (outboxes, debezium) = debezium::outboxes(self, &typed, own, &database, &slot, environment)?;
         let snapshot = match debezium.as_ref().map(|debezium| debezium.connector().snapshot) {
             Some(SnapshotMode::InitialOnly) => Snapshot::Initial,
@@ -55,6 +60,7 @@ impl Settings {
         let config = Config {
             connector_keys,
             database,
+            sink: typed.sink.kind,
             brokers: self.brokers(&typed, needs)?,
             slot,
             kafka,
@@ -122,12 +128,17 @@ impl Settings {
     }
 
     fn brokers(&self, typed: &Typed, needs: Needs) -> Result<String, ConfigError> {
+        if needs.kafka && typed.sink.kind != Sink::Kafka {
+            return Err(
+                self.refuse("sink.kind", "this command works with Kafka only; write \"kafka\", or leave it out")
+            );
+        }
         match &typed.brokers {
             Some(brokers) if brokers.split(',').any(|broker| broker.trim().is_empty()) => {
                 Err(self.refuse("brokers", "an entry of the list is empty; write host:port joined by commas"))
             }
             Some(brokers) => Ok(brokers.clone()),
-            None if needs.brokers => Err(missing("brokers")),
+            None if needs.sink && typed.sink.kind == Sink::Kafka => Err(missing("brokers")),
             None => Ok(String::new()),
         }
     }
@@ -169,6 +180,7 @@ impl Settings {
         &self,
         outboxes: Vec<Outbox>,
         database: &ConnInfo,
+        addresses: &Addresses,
     ) -> Result<Vec<(typed::Format, outbox::Outbox)>, ConfigError> {
         let mut seen = BTreeSet::new();
         for (index, outbox) in outboxes.iter().enumerate() {
@@ -177,7 +189,13 @@ impl Settings {
             }
         }
         cloudevents::judge(self, &outboxes)?;
-        Ok(outboxes.into_iter().filter_map(|outbox| Some((outbox.format, outbox.resolve(database)?))).collect())
+        let mut own = Vec::with_capacity(outboxes.len());
+        for (index, outbox) in outboxes.into_iter().enumerate() {
+            let Some(name) = outbox.table.clone() else { continue };
+            let (address, topic) = addresses.address(&outbox, self, &format!("outbox[{index}]"))?;
+            own.push((outbox.format, outbox.resolve(name, database, address, topic)));
+        }
+        Ok(own)
     }
 
     /// What a file holds, without the newline at its end.
@@ -195,10 +213,8 @@ impl Settings {
 }
 
 impl Outbox {
-    /// None: it has no table.
-    fn resolve(self, database: &ConnInfo) -> Option<outbox::Outbox> {
-        let name = self.table.clone()?;
-        Some(outbox::Outbox {
+    fn resolve(self, name: TableName, database: &ConnInfo, address: Address, topic: Template) -> outbox::Outbox {
+        outbox::Outbox {
             format: self.format(&name, database),
             name,
             after_publish: match self.after_publish {
@@ -207,10 +223,11 @@ impl Outbox {
                 typed::AfterPublish::Delete => AfterPublish::Delete,
             },
             columns: self.columns.over(self.preset),
-            topic: self.route.topic,
+            topic,
+            address,
             timestamp: self.record.timestamp,
             order_by: self.order_by,
-        })
+        }
     }
 }
 

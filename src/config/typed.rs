@@ -12,7 +12,7 @@ use crate::pipeline::{
 };
 
 use super::{
-    OnPoison, OnSlotLoss, Snapshot,
+    OnPoison, OnSlotLoss, Sink, Snapshot,
     preset::{ColumnNames, Preset},
     value,
 };
@@ -25,6 +25,7 @@ pub(super) struct Typed {
     pub(super) database_url_file: Option<String>,
     #[serde(default, deserialize_with = "value::optional_text")]
     pub(super) brokers: Option<String>,
+    pub(super) sink: SinkSection,
     #[serde(deserialize_with = "value::text")]
     pub(super) slot: String,
     #[serde(deserialize_with = "value::name")]
@@ -71,10 +72,19 @@ pub(super) struct Typed {
     pub(super) kafka: BTreeMap<String, String>,
     #[serde(default, deserialize_with = "value::properties")]
     pub(super) debezium: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "value::properties")]
+    pub(super) webhook_urls: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) webhook: Webhook,
     pub(super) bookmarks: Bookmarks,
     pub(super) http: Http,
     /// Each with what it takes from the top level, which is the only one where no `[[outbox]]` is given.
     pub(super) outbox: Vec<Outbox>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct SinkSection {
+    pub(super) kind: Sink,
 }
 
 #[derive(Deserialize)]
@@ -112,6 +122,12 @@ pub(super) struct Topics {
     pub(super) partitions: Option<i32>,
     #[serde(default, deserialize_with = "value::optional_count")]
     pub(super) replication: Option<i32>,
+}
+
+#[derive(Default, Deserialize)]
+pub(super) struct Webhook {
+    #[serde(default, deserialize_with = "value::texts")]
+    pub(super) allow_hosts: Vec<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -153,6 +169,9 @@ pub(super) struct Outbox {
     pub(super) record: Record,
     pub(super) cloudevents: CloudEvents,
     pub(super) after_publish: AfterPublish,
+    pub(super) webhook: OutboxWebhook,
+    #[serde(default)]
+    pub(super) rabbitmq: OutboxRabbitMq,
 }
 
 #[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
@@ -175,6 +194,18 @@ pub(super) enum AfterPublish {
 pub(super) struct OutboxRoute {
     #[serde(deserialize_with = "value::template")]
     pub(super) topic: Template,
+}
+
+#[derive(Deserialize)]
+pub(super) struct OutboxWebhook {
+    #[serde(deserialize_with = "value::template")]
+    pub(super) url: Template,
+}
+
+#[derive(Default, Deserialize)]
+pub(super) struct OutboxRabbitMq {
+    #[serde(default, deserialize_with = "value::optional_template")]
+    pub(super) exchange: Option<Template>,
 }
 
 #[derive(Deserialize)]

@@ -138,6 +138,15 @@ pub(super) fn template<'de, D: Deserializer<'de>>(from: D) -> Result<Template, D
     text(from)?.parse().map_err(D::Error::custom)
 }
 
+pub(super) fn optional_template<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Template>, D::Error> {
+    template(from).map(Some)
+}
+
+/// Texts joined by commas.
+pub(super) fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    Ok(text(from)?.split(',').map(|text| text.trim().to_owned()).collect())
+}
+
 /// What `type` of an event is made of.
 pub(super) fn event_type<'de, D: Deserializer<'de>>(from: D) -> Result<Template, D::Error> {
     let template: Template = template(from)?;

@@ -5,6 +5,7 @@
 //! Columns are matched by the names in the relation message, never by the catalog: the message is what the rows that
 //! follow it were written under.
 
+mod address;
 mod cloudevents;
 pub(crate) mod cloudevents_text;
 mod headers;
@@ -18,6 +19,7 @@ use std::{fmt, sync::Arc};
 use super::template::Template;
 use crate::debezium::Task;
 
+pub use address::{Address, Endpoint, HostRule, Urls};
 pub use cloudevents::{CloudEvents, Mode};
 pub use cloudevents_text::Flaw;
 pub(super) use headers::fault;
@@ -32,8 +34,10 @@ pub struct Outbox {
     pub name: TableName,
     /// Which column plays which part.
     pub columns: Columns,
-    /// `route.topic`.
+    /// `route.topic`, or `webhook.url`.
     pub topic: Template,
+    /// What the filled template is.
+    pub address: Address,
     /// `record.timestamp`.
     pub timestamp: Timestamp,
     /// `order_by`: the order in which rows are read from the table. Empty: by `seq`, else by primary key.

@@ -6,6 +6,7 @@
 //! [`slot`] read the catalog; [`schema`] has the SQL of `sql/` under the configured names. [`dead_letter`] is the table of
 //! what could not be delivered, [`progress`] the one that says what is published.
 
+pub mod attempt;
 pub mod attributes;
 pub mod bookmark;
 pub mod claimed;

@@ -15,6 +15,7 @@ const PUBLICATION: &str = include_str!("../../sql/publication.sql");
 const ROLES: &str = include_str!("../../sql/roles.sql");
 const RECORD: &str = include_str!("../../sql/setup_record.sql");
 const DEAD_LETTER: &str = include_str!("../../sql/dead_letter.sql");
+const ATTEMPT: &str = include_str!("../../sql/attempt.sql");
 const PROGRESS: &str = include_str!("../../sql/progress.sql");
 const TXID: &str = include_str!("../../sql/txid.sql");
 const EMIT: &str = include_str!("../../sql/emit.sql");
@@ -71,6 +72,11 @@ pub fn record(schema: &str) -> String {
 /// The table of dead letters, in `schema`.
 pub fn dead_letter(schema: &str) -> String {
     Names::of_schema(schema).render(DEAD_LETTER)
+}
+
+/// The table of attempts in vain, in `schema`.
+pub fn attempt(schema: &str) -> String {
+    Names::of_schema(schema).render(ATTEMPT)
 }
 
 /// The table that holds the proof of publication, in `schema`.
@@ -206,7 +212,8 @@ fn next_token(text: &str) -> &str {
 mod tests {
     use super::*;
 
-    const ALL: [&str; 14] = [
+    const ALL: [&str; 15] = [
+        ATTEMPT,
         OUTBOX,
         OUTBOX_PARTITIONED,
         ENQUEUE,

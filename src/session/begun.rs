@@ -21,6 +21,7 @@ use crate::{
         replication::{Identity, Replication, StartRequest},
         stream::Stream,
     },
+    sink::Known,
 };
 
 /// A stream at the slot's position, and what the server says beside it.
@@ -33,6 +34,8 @@ pub(super) struct Begun {
     /// How long the server bears silence.
     pub(super) patience: Duration,
     pub(super) fates: Fates,
+    /// How often earlier sessions tried events in vain.
+    pub(super) attempts: Known,
     pub(super) proof: Option<Proof>,
     pub(super) sampler: Sampler,
     pub(super) sample: Sample,
@@ -65,7 +68,7 @@ pub(super) async fn begin(
     // Rows that are read have positions below it.
     let from = reading.map_or(start, |reading| reading.at().of_older_rows().min(start));
     let hold = proof.as_ref().map(Proof::hold);
-    let fates = Fates::open(config, &server, system, hold, from, &learnt.culprits).await?;
+    let (fates, attempts) = Fates::open(config, &server, system, hold, from, &learnt.culprits).await?;
     let rota = rota::start(config, server.clone(), pid);
     let published = hold.map(|hold| hold.published().to_owned());
     let mut sampler = Sampler::start(config, server.clone(), published);
@@ -81,5 +84,5 @@ pub(super) async fn begin(
         from = %start,
         "streaming"
     );
-    Ok(Begun { stream, identity, server, log, patience, fates, proof, sampler, sample, rota })
+    Ok(Begun { stream, identity, server, log, patience, fates, attempts, proof, sampler, sample, rota })
 }

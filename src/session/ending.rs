@@ -8,7 +8,10 @@ use super::{Error, Mode, Session, clock, proof::Proof, reading::Reading};
 use crate::{
     pipeline::Lsn,
     postgres::ErrorKind,
-    sink::kafka::{self, Cut},
+    sink::{
+        self,
+        kafka::{self, Cut},
+    },
     status::State,
 };
 
@@ -21,6 +24,8 @@ pub enum End {
     GraceOver { undelivered: usize },
     /// The database shuts down; walpost let go of it.
     ServerStopped,
+    /// Whoever reads standard output has gone; what was taken is confirmed.
+    ReaderGone,
 }
 
 /// How long the server may take to answer the end of the stream.
@@ -69,18 +74,20 @@ impl Session<'_> {
     /// other trouble with Kafka at least what is delivered is confirmed.
     pub(super) async fn halt(mut self, mut error: Error) -> Error {
         self.stop_reading();
-        if let Error::Kafka(kafka) = &error {
-            error = self.fates.end(kafka).map_or(error, Error::from);
+        if let Error::Sink(sink) = &error {
+            error = self.fates.end(sink).map_or(error, Error::from);
         }
         // What is not waited for: the culprit keeps its place in flight, unless the stream itself is at fault.
         let left = match &error {
             Error::Poison { .. } | Error::PoisonRow { .. } | Error::Culprit => 1,
             // Another session delivers what precedes it.
-            Error::Kafka(kafka::Error::Rejected { producer_ended: true, .. } | kafka::Error::Fenced { .. }) => {
-                usize::MAX
-            }
-            Error::Kafka(error) if error.is_permanent() => 1,
-            Error::Kafka(_) => usize::MAX,
+            Error::Sink(sink::Error::Kafka(
+                kafka::Error::Rejected { producer_ended: true, .. } | kafka::Error::Fenced { .. },
+            )) => usize::MAX,
+            // Nobody takes anything any more.
+            Error::Sink(sink::Error::Closed | sink::Error::Stdout(_)) => usize::MAX,
+            Error::Sink(error) if error.is_permanent() => 1 + self.sink.behind(),
+            Error::Sink(_) => usize::MAX,
             Error::Pipeline(_) => 0,
             // Such as a row that cannot be converted. The server takes no confirmation any more, but whoever skips what
             // it refuses skips what precedes it too, so that must have arrived.
@@ -116,11 +123,11 @@ impl Session<'_> {
             select! {
                 biased;
                 () = tokio::time::sleep_until(wake.into()) => {}
-                ready = self.kafka.ready() => {
+                ready = self.sink.ready() => {
                     if let Err(earlier) = ready.map_err(Error::from).and_then(|()| self.acknowledge()) {
                         // What precedes the culprit did not arrive, and that comes first: it may be refused too, or be
                         // mended by another session. Of topics that never came, none is the first.
-                        if !matches!(error, Error::Kafka(kafka::Error::UnknownTopic { .. })) {
+                        if !matches!(error, Error::Sink(sink::Error::Kafka(kafka::Error::UnknownTopic { .. }))) {
                             error = earlier;
                         }
                         break;
@@ -136,7 +143,7 @@ impl Session<'_> {
 
     /// The last status, an orderly CopyDone, and what the server answers.
     pub(super) async fn finish(mut self) {
-        self.kafka.close().await;
+        self.sink.close().await;
         if let Some(reading) = &mut self.reading {
             reading.acknowledged(self.pipeline.ledger().oldest());
             reading.finish().await;

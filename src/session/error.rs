@@ -10,7 +10,7 @@ use super::{
 use crate::{
     pipeline::{self, Lsn, outbox::Poison},
     postgres::{self, mark::Unmarkable, rows::Unreadable},
-    sink::kafka,
+    sink::{self, kafka},
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +20,7 @@ pub enum Error {
     #[error(transparent)]
     Pipeline(#[from] pipeline::Error),
     #[error(transparent)]
-    Kafka(#[from] kafka::Error),
+    Sink(#[from] sink::Error),
     #[error(
         "{poison}; it halts the stream, as on_poison = \"halt\" asks, or because there is no table of dead letters (walpost \
          setup makes it): nothing from that event on is confirmed. The log keeps the row as it was inserted: change what \

@@ -1,6 +1,6 @@
-//! What becomes of the stream's events: each goes to Kafka, or ends among the dead letters, and then its row is marked.
+//! What becomes of the stream's events: each goes to the sink, or ends among the dead letters, and then its row is marked.
 //!
-//! An event's ticket is acknowledged to the pipeline when Kafka has it, or its dead letter is durable, and its row, if that
+//! An event's ticket is acknowledged to the pipeline when the sink has delivered it, or its dead letter is durable, and its row, if that
 //! is one to be marked, says so.
 
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use tokio::select;
 
 use super::{
     Error,
+    attempts::AttemptLog,
     letters::{
         self, Culprit, Letters, Table, Verdict,
         parking::{self, Parking},
@@ -28,7 +29,7 @@ use crate::{
         progress::Hold,
         sql,
     },
-    sink::kafka::{self, Cut, Kafka},
+    sink::{self, Known, Sink, kafka::Cut},
 };
 
 pub(super) struct Fates {
@@ -36,10 +37,11 @@ pub(super) struct Fates {
     letters: Option<Letters>,
     culprits: Vec<Culprit>,
     marks: Marks,
+    attempts: AttemptLog,
 }
 
 impl Fates {
-    /// Of the events from position `from` on.
+    /// Of the events from position `from` on, and how often earlier sessions tried them in vain.
     pub(super) async fn open(
         config: &Config,
         server: &ConnInfo,
@@ -47,12 +49,14 @@ impl Fates {
         hold: Option<&Hold>,
         from: Lsn,
         culprits: &[Culprit],
-    ) -> Result<Fates, Error> {
+    ) -> Result<(Fates, Known), Error> {
         let client = sql::connect(server).await?;
         let markers = marks::markers(config, &client).await?;
+        let (attempts, known) = AttemptLog::open(config, server, &client, system_identifier, from).await?;
         let table = Table::new(config, server, system_identifier, hold, Arc::clone(&markers));
         let letters = Letters::open(config, table, client, from, culprits).await?;
-        Ok(Fates { letters, culprits: culprits.to_vec(), marks: Marks::new(config, server, markers) })
+        let marks = Marks::new(config, server, markers);
+        Ok((Fates { letters, culprits: culprits.to_vec(), marks, attempts }, known))
     }
 
     /// What earlier sessions sent again, by what Kafka knows.
@@ -68,34 +72,17 @@ impl Fates {
     }
 
     /// An event is met: its record is sent, unless it belongs among the dead letters.
-    pub(super) fn record(&mut self, record: &Record<'_>, kafka: &mut Kafka) -> Result<(), Error> {
-        let Fates { letters, culprits, marks } = self;
+    pub(super) fn record(&mut self, record: &Record<'_>, sink: &mut Sink) -> Result<(), Error> {
+        let Fates { letters, culprits, marks, .. } = self;
         marks.taken(record.ticket, record.table, record.event.id);
         let Some(letters) = letters else {
             if culprits.iter().any(|culprit| culprit.is_at(record.position, record.topic)) {
                 return Err(Error::Culprit);
             }
-            return Ok(kafka.send(record)?);
+            return Ok(sink.send(record)?);
         };
-        match letters.parking.verdict(record) {
-            Verdict::Follow(known) => {
-                follow(marks, record.ticket, &known);
-                letters.follow(record, &known);
-            }
-            Verdict::Park(key) => {
-                marks.dead(record.ticket, parking::WAITS, 0);
-                letters.park(record, key)?;
-            }
-            Verdict::Refuse(culprit) => {
-                marks.dead(record.ticket, &culprit.reason, 1);
-                letters.refused(record, &culprit)?;
-            }
-            Verdict::Send => {
-                kafka.send(record)?;
-                set_aside(letters, marks, kafka)?;
-            }
-        }
-        Ok(())
+        judge(letters, marks, record, sink)?;
+        set_aside(letters, marks, sink)
     }
 
     /// An event is met that makes no record. False: it halts the stream.
@@ -117,31 +104,31 @@ impl Fates {
     }
 
     /// Sends what was asked for again.
-    pub(super) fn replay(&mut self, kafka: &mut Kafka) -> Result<(), Error> {
+    pub(super) fn replay(&mut self, sink: &mut Sink) -> Result<(), Error> {
         let Fates { letters: Some(letters), marks, .. } = self else { return Ok(()) };
-        while !kafka.is_holding() && letters.parking.send_next(|record| kafka.send(record))? {
-            set_aside(letters, marks, kafka)?;
+        while !sink.is_holding() && letters.parking.send_next(|record| sink.send(record))? {
+            set_aside(letters, marks, sink)?;
         }
         Ok(())
     }
 
     /// Sends dead letters to their topic. Each begins a transaction of Kafka's, so that one that is refused takes nothing
     /// with it that precedes it.
-    pub(super) fn announce(&mut self, kafka: &mut Kafka) -> Result<(), Error> {
+    pub(super) fn announce(&mut self, sink: &mut Sink) -> Result<(), Error> {
         let Fates { letters: Some(letters), marks, .. } = self else { return Ok(()) };
-        while !kafka.is_holding()
-            && !kafka.is_in_transaction()
-            && letters.parking.announce_next(|record| kafka.send(record))?
+        while !sink.is_holding()
+            && !sink.is_in_transaction()
+            && letters.parking.announce_next(|record| sink.send(record))?
         {
-            set_aside(letters, marks, kafka)?;
+            set_aside(letters, marks, sink)?;
         }
         Ok(())
     }
 
     /// Takes Kafka's reports.
-    pub(super) fn delivered(&mut self, kafka: &mut Kafka, pipeline: &mut Pipeline) -> Result<(), Error> {
+    pub(super) fn delivered(&mut self, sink: &mut Sink, pipeline: &mut Pipeline) -> Result<(), Error> {
         let Fates { letters, marks, .. } = self;
-        kafka.poll(|ticket| {
+        sink.poll(|ticket| {
             if ticket == Ticket::NONE {
                 return;
             }
@@ -150,7 +137,11 @@ impl Fates {
                 settle(marks, pipeline, ticket);
             }
         })?;
-        letters.iter_mut().try_for_each(|letters| set_aside(letters, marks, kafka))
+        self.attempts.note(sink.take_attempts());
+        match letters {
+            Some(letters) => set_aside(letters, marks, sink),
+            None => sink.take_refused().map_or(Ok(()), |(_, error)| Err(error.into())),
+        }
     }
 
     /// Starts what is due. Called once a turn, with the slot's confirmed position while there is a stream.
@@ -162,6 +153,7 @@ impl Fates {
             acknowledged.into_iter().for_each(|ticket| settle(&mut self.marks, pipeline, ticket));
         }
         self.marks.work();
+        self.attempts.work();
         Ok(())
     }
 
@@ -170,6 +162,7 @@ impl Fates {
         select! {
             biased;
             () = or_never(self.letters.as_mut().map(Letters::ready)) => Vec::new(),
+            () = self.attempts.ready() => Vec::new(),
             marked = self.marks.ready() => marked,
         }
     }
@@ -182,12 +175,12 @@ impl Fates {
     /// Ends Kafka's transaction if it is time: with what the table of dead letters does not know yet.
     pub(super) fn cut(
         &self,
-        kafka: &mut Kafka,
+        sink: &mut Sink,
         cut: Cut,
         place: impl FnOnce(Position) -> Option<Place>,
     ) -> Result<(), Error> {
         let unsettled = || self.parking().map(Parking::unsettled).unwrap_or_default();
-        Ok(kafka.cut(cut, self.parking().and_then(Parking::unwritten), place, unsettled)?)
+        Ok(sink.cut(cut, self.parking().and_then(Parking::unwritten), place, unsettled)?)
     }
 
     /// The session is to end: nothing more is sent again.
@@ -201,7 +194,7 @@ impl Fates {
     }
 
     /// What a dead letter's own way to Kafka ends in, if this is that.
-    pub(super) fn end(&self, error: &kafka::Error) -> Option<letters::Error> {
+    pub(super) fn end(&self, error: &sink::Error) -> Option<letters::Error> {
         self.letters.as_ref()?.end(error)
     }
 
@@ -225,22 +218,52 @@ impl Fates {
     }
 }
 
-/// Makes a dead letter of a record that is refused.
-fn set_aside(letters: &mut Letters, marks: &mut Marks, kafka: &mut Kafka) -> Result<(), Error> {
-    let Some((record, error)) = kafka.take_refused() else { return Ok(()) };
-    if record.ticket == Ticket::NONE {
-        tracing::warn!("kafka does not take a record that is no event: {error}");
-        return Ok(());
+/// Makes dead letters of records that are refused. What waited behind them is judged again.
+fn set_aside(letters: &mut Letters, marks: &mut Marks, sink: &mut Sink) -> Result<(), Error> {
+    let mut culprits = Vec::new();
+    while let Some((record, error)) = sink.take_refused() {
+        if record.ticket == Ticket::NONE {
+            tracing::warn!("a record that is no event is not taken: {error}");
+            continue;
+        }
+        let culprit = Culprit::of(&error).expect("a refused event is a culprit");
+        if !record.ticket.is_of_stream() {
+            return Err(Error::Replay { culprit });
+        }
+        if !letters.parking.refuses_announcement(record.ticket, &culprit)? {
+            marks.dead(record.ticket, &culprit.reason, culprit.attempts);
+            record.lend(|record| letters.refused(record, &culprit))?;
+            culprits.push(culprit);
+        }
     }
-    let culprit = Culprit::of(&error).expect("a refused event is a culprit");
-    if !record.ticket.is_of_stream() {
-        return Err(Error::Replay { culprit });
+    while let Some(record) = sink.take_behind() {
+        // It has been sent again too early: it comes after what the next session makes a dead letter of.
+        if let (false, Some(culprit)) = (record.ticket.is_of_stream(), culprits.last()) {
+            return Err(Error::Replay { culprit: culprit.clone() });
+        }
+        record.lend(|record| judge(letters, marks, record, sink))?;
     }
-    if letters.parking.refuses_announcement(record.ticket, &culprit)? {
-        return Ok(());
+    Ok(())
+}
+
+/// Sends a record, unless it belongs among the dead letters.
+fn judge(letters: &mut Letters, marks: &mut Marks, record: &Record<'_>, sink: &mut Sink) -> Result<(), Error> {
+    match letters.parking.verdict(record) {
+        Verdict::Follow(known) => {
+            follow(marks, record.ticket, &known);
+            letters.follow(record, &known);
+        }
+        Verdict::Park(key) => {
+            marks.dead(record.ticket, parking::WAITS, 0);
+            letters.park(record, key)?;
+        }
+        Verdict::Refuse(culprit) => {
+            marks.dead(record.ticket, &culprit.reason, culprit.attempts);
+            letters.refused(record, &culprit)?;
+        }
+        Verdict::Send => sink.send(record)?,
     }
-    marks.dead(record.ticket, &culprit.reason, 1);
-    Ok(record.lend(|record| letters.refused(record, &culprit))?)
+    Ok(())
 }
 
 /// The row says of the event what its dead letter says.

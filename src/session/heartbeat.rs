@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{Error, job::Trouble};
-use crate::{debezium::Task, pipeline::Record, sink::kafka::Kafka, status::unix_us};
+use crate::{debezium::Task, pipeline::Record, sink::Sink, status::unix_us};
 
 /// How soon one is tried again that Kafka could not take.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -32,11 +32,11 @@ impl Heartbeat {
     }
 
     /// Sends one if it is time. While Kafka takes nothing none is sent: it would tell of the past.
-    pub(super) fn beat(&mut self, kafka: &mut Kafka, now: Instant) -> Result<(), Error> {
+    pub(super) fn beat(&mut self, sink: &mut Sink, now: Instant) -> Result<(), Error> {
         if now < self.next {
             return Ok(());
         }
-        if kafka.is_holding() {
+        if sink.is_holding() {
             self.next = now + AGAIN;
             return Ok(());
         }
@@ -49,6 +49,6 @@ impl Heartbeat {
                 return Ok(());
             }
         };
-        Ok(kafka.send(&Record::from(&message))?)
+        Ok(sink.send(&Record::from(&message))?)
     }
 }

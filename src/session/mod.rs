@@ -3,6 +3,7 @@
 //! Trouble ends the session; nothing is tried again here. The next one starts from the slot's own position, so what
 //! was in flight is sent again and nothing is lost.
 
+mod attempts;
 mod beginning;
 mod begun;
 mod catalog;
@@ -61,7 +62,10 @@ use crate::{
     },
     postgres::{self, conninfo::ConnInfo, replication::Replication, stream::Stream},
     setup::names,
-    sink::kafka::{Cut, Kafka, Opened, Source},
+    sink::{
+        Sink,
+        kafka::{Cut, Opened, Source},
+    },
     status::{State, Status, unix_us},
 };
 
@@ -103,7 +107,7 @@ struct Session<'s> {
     stream: Stream,
     pipeline: Pipeline,
     feedback: Feedback,
-    kafka: Kafka,
+    sink: Sink,
     fates: Fates,
     /// Who is asked about relations.
     server: ConnInfo,
@@ -144,7 +148,7 @@ pub async fn run(
     let is_known = |task: &&Task| !task.resumes || config.delivery == Delivery::AtLeastOnce;
     let from = task.as_ref().filter(is_known).map(|task| task.from.clone());
     let reading = task.map(Reading::new);
-    let Begun { stream, identity, server, log, patience, fates, proof, mut sampler, sample, rota: _rota } =
+    let Begun { stream, identity, server, log, patience, fates, attempts, proof, mut sampler, sample, rota: _rota } =
         bounded(begin(config, learnt, taken, start, reading.as_ref(), connection)).await?;
     learnt.reached = Some(Reached {
         system_identifier: identity.system_identifier.clone(),
@@ -156,7 +160,7 @@ pub async fn run(
     });
     // The slot is the lock: whoever streams from it may fence.
     let source = Source { system_identifier: &identity.system_identifier, timeline: identity.timeline, generation };
-    let kafka = Kafka::new(config, learnt.batches, source, fates.sets_aside())?;
+    let sink = Sink::new(config, learnt.batches, source, fates.sets_aside(), attempts)?;
     let limits = Limits { records: config.in_flight_records, bytes: config.in_flight_bytes };
     let mut pipeline = Pipeline::new(config.outboxes.clone(), config.on_update, start, limits);
     pipeline.take_messages(&config.messages);
@@ -174,7 +178,7 @@ pub async fn run(
             config.status_interval.min(patience / 3),
             Instant::now(),
         ),
-        kafka,
+        sink,
         fates,
         server,
         catalog: Catalog::default(),
@@ -238,7 +242,7 @@ impl Session<'_> {
                 _ = stop.wait_for(|stop| *stop), if streaming => self.drain(),
                 Ok(()) = orders.changed() => self.heed(orders),
                 () = tokio::time::sleep_until(wake.into()) => {}
-                ready = self.kafka.ready() => {
+                ready = self.sink.ready() => {
                     if let Err(error) = ready.map_err(Error::from).and_then(|()| self.acknowledge()) {
                         return Err(self.halt(error).await);
                     }
@@ -272,11 +276,11 @@ impl Session<'_> {
     fn step(&mut self) -> Result<(), Error> {
         self.pipeline.clock(clock());
         if !matches!(self.mode, Mode::Paused) {
-            self.fates.replay(&mut self.kafka)?;
+            self.fates.replay(&mut self.sink)?;
         }
         loop {
-            self.fates.announce(&mut self.kafka)?;
-            let gives = self.pipeline.has_more() && !self.kafka.is_holding() && !self.fates.holds();
+            self.fates.announce(&mut self.sink)?;
+            let gives = self.pipeline.has_more() && !self.sink.is_holding() && !self.fates.holds();
             if !gives && !self.may_step() {
                 break;
             }
@@ -299,7 +303,7 @@ impl Session<'_> {
                 Output::Record(record) => {
                     self.proof.iter_mut().for_each(|proof| proof.streamed(record.xid));
                     sent = Some(record.ticket);
-                    self.fates.record(&record, &mut self.kafka)?;
+                    self.fates.record(&record, &mut self.sink)?;
                 }
                 Output::Poison { ticket, poison } => {
                     sent = Some(ticket);
@@ -365,7 +369,7 @@ impl Session<'_> {
 
     /// Ends the Kafka transaction where it is time: between two of PostgreSQL's if they fit.
     fn cut(&mut self) -> Result<(), Error> {
-        let inside = self.pipeline.in_transaction() && !self.kafka.is_holding();
+        let inside = self.pipeline.in_transaction() && !self.sink.is_holding();
         let cut = match self.mode {
             _ if self.fates.holds() || !self.pipeline.has_room() => Cut::Now,
             Mode::Streaming | Mode::Paused | Mode::Draining { .. } if inside => Cut::Inside,
@@ -377,7 +381,7 @@ impl Session<'_> {
 
     fn cut_at(&mut self, cut: Cut) -> Result<(), Error> {
         let place = |position: Position| self.reading.as_ref()?.place(position.ordinal);
-        self.fates.cut(&mut self.kafka, cut, place)
+        self.fates.cut(&mut self.sink, cut, place)
     }
 
     /// Pauses, or goes on. Whoever drains or detaches is beyond that.
@@ -414,7 +418,7 @@ impl Session<'_> {
             && !self.catalog.is_asked()
             && !self.pipeline.has_more()
             && self.pipeline.has_room()
-            && !self.kafka.is_holding()
+            && !self.sink.is_holding()
             && !self.fates.holds()
     }
 
@@ -423,7 +427,7 @@ impl Session<'_> {
         // Rows that are read have positions below it, and nothing of the log is proven before they are sent.
         let confirmed = self.reading.is_none().then(|| self.pipeline.confirmed());
         if let (Some(heartbeat), Mode::Streaming) = (&mut self.heartbeat, self.mode) {
-            heartbeat.beat(&mut self.kafka, Instant::now())?;
+            heartbeat.beat(&mut self.sink, Instant::now())?;
         }
         self.fates.work(confirmed, &mut self.pipeline)?;
         if let (Some(proof), Some(confirmed)) = (&mut self.proof, confirmed) {
@@ -441,8 +445,8 @@ impl Session<'_> {
 
     /// Takes delivery reports.
     fn acknowledge(&mut self) -> Result<(), Error> {
-        self.fates.delivered(&mut self.kafka, &mut self.pipeline)?;
-        if let Some(Opened { stored, place, replayed, .. }) = self.kafka.take_opened() {
+        self.fates.delivered(&mut self.sink, &mut self.pipeline)?;
+        if let Some(Opened { stored, place, replayed, .. }) = self.sink.take_opened() {
             let position = stored.as_ref().map(|stored| stored.position.commit_lsn);
             let resume = Resume::new(stored, &self.log).map_err(pipeline::Error::from)?;
             if let Some(switch) = resume.cut_at() {
@@ -469,7 +473,10 @@ impl Session<'_> {
     }
 
     fn rest(&self, read: usize) {
-        if read <= REST_READ_MAX && self.pipeline.ledger().outstanding() >= REST_IN_FLIGHT_MIN {
+        if self.sink.works_aside()
+            && read <= REST_READ_MAX
+            && self.pipeline.ledger().outstanding() >= REST_IN_FLIGHT_MIN
+        {
             std::thread::sleep(REST);
         }
     }
@@ -493,7 +500,7 @@ impl Session<'_> {
             Mode::Draining { until } | Mode::Detaching { until, .. } => until,
         };
         let feedback = self.feedback.deadline(self.pipeline.confirmed());
-        let cut = if self.pipeline.in_transaction() { None } else { self.kafka.deadline() };
+        let cut = if self.pipeline.in_transaction() { None } else { self.sink.deadline() };
         let reading = self.reading.as_ref().and_then(Reading::deadline);
         let streaming = matches!(self.mode, Mode::Streaming);
         let heartbeat = self.heartbeat.as_ref().filter(|_| streaming).map(Heartbeat::deadline);

@@ -37,7 +37,7 @@ impl Session<'_> {
     }
 
     fn publish(&mut self) {
-        let Session { config, pipeline, kafka, fates, reading, published, .. } = self;
+        let Session { config, pipeline, sink, fates, reading, published, .. } = self;
         let mut now = self.status.now();
         now.confirmed = Some(pipeline.confirmed());
         now.in_flight_records = pipeline.ledger().outstanding();
@@ -54,11 +54,11 @@ impl Session<'_> {
                 *known = *total;
             }
         }
-        published.delivered.resize(kafka.topics().len(), 0);
-        for (topic, known) in kafka.topics().iter().zip(&mut published.delivered) {
-            if topic.delivered != *known {
-                now.delivered.add(&topic.name, topic.delivered - *known);
-                *known = topic.delivered;
+        published.delivered.resize(sink.delivered().count(), 0);
+        for ((destination, total), known) in sink.delivered().zip(&mut published.delivered) {
+            if total != *known {
+                now.delivered.add(destination, total - *known);
+                *known = total;
             }
         }
         now.timestamps_replaced += counters.timestamps_replaced - published.timestamps_replaced;
@@ -70,7 +70,7 @@ impl Session<'_> {
             *now.dead_letters.entry(class.word()).or_default() += count;
         }
         now.reason = match self.mode {
-            Mode::Streaming => fates.trouble().or(kafka.last_error()).map(str::to_owned),
+            Mode::Streaming => fates.trouble().or(sink.trouble()).map(str::to_owned),
             Mode::Paused if pipeline.in_transaction() => Some("pausing: the open transaction comes first".to_owned()),
             Mode::Paused => Some("paused on request".to_owned()),
             Mode::Draining { .. } => Some("asked to stop".to_owned()),
@@ -96,7 +96,7 @@ impl Session<'_> {
         self.fall.warn(&self.config.slot, sample.wal_status.as_deref(), lost_in);
         self.status.now().unpublished = unpublished;
         if self.status.now().kafka_cluster_id.is_none() {
-            let cluster = self.kafka.cluster_id();
+            let cluster = self.sink.cluster_id();
             self.status.now().kafka_cluster_id = cluster;
         }
         if let Some(unproven) = sample.unproven {

@@ -6,7 +6,7 @@ use super::{names, record};
 use crate::{
     config::Config,
     postgres::{
-        dead_letter,
+        attempt, dead_letter,
         progress::{self, Progress},
         publication::Publication,
         refusal::Refusal,
@@ -33,6 +33,7 @@ pub struct Facts {
     pub may_write_record: bool,
     /// The table of dead letters is there.
     pub dead_letters_exist: bool,
+    pub attempts_exist: bool,
     /// The table that holds the proof of publication is there.
     pub progress_exists: bool,
     /// This role may read and write it as a stream does.
@@ -158,6 +159,7 @@ impl Facts {
                 None => false,
             },
             dead_letters_exist: dead_letter::Access::read(client, home).await?.is_some(),
+            attempts_exist: exists(client, home, attempt::TABLE).await?,
             progress_exists: progress.is_some(),
             may_write_progress: progress.is_some_and(progress::Access::streams),
             progress_is_foreign: known.as_ref().is_some_and(|known| known.system_identifier != system_identifier),

@@ -15,7 +15,7 @@ use crate::{
     config::{Config, Snapshot},
     pipeline::outbox::Outbox,
     postgres::{
-        dead_letter,
+        attempt, dead_letter,
         progress::{self, IS_PUBLISHED, IS_STREAMED, Progress},
         publication::{Publication, Published},
         quote,
@@ -109,6 +109,7 @@ pub fn plan(config: &Config, facts: &Facts, wish: Wish) -> Plan {
     }
     emit(&mut steps, config, facts);
     dead_letters(&mut steps, config, facts);
+    attempts(&mut steps, config, facts);
     progress(&mut steps, config, facts);
     event_state(&mut steps, config, facts, &outboxes);
     let mut unpublishable = None;
@@ -237,6 +238,17 @@ pub(super) fn dead_letters(steps: &mut Vec<Step>, config: &Config, facts: &Facts
     let made = Made::in_schema(Kind::Table, home, dead_letter::TABLE);
     let lacking = lacking_in_schema(facts, home, &facts.home);
     steps.push(statements(format!("create {made}"), schema::dead_letter(home), vec![made], lacking, true));
+}
+
+/// Without the table a restart begins to count anew.
+fn attempts(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
+    if !config.sink.counts_attempts() || facts.attempts_exist {
+        return;
+    }
+    let home = names::home(config);
+    let made = Made::in_schema(Kind::Table, home, attempt::TABLE);
+    let lacking = lacking_in_schema(facts, home, &facts.home);
+    steps.push(statements(format!("create {made}"), schema::attempt(home), vec![made], lacking, true));
 }
 
 /// Without the table nothing is ever proven published.

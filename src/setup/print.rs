@@ -34,6 +34,9 @@ pub fn script(config: &Config, wish: Wish) -> String {
     }
     let home = names::home(config);
     parts.push(schema::dead_letter(home));
+    if config.sink.counts_attempts() {
+        parts.push(schema::attempt(home));
+    }
     parts.push(schema::progress(home));
     if let Some(own) = config.outboxes.iter().find(|outbox| names::is_own(&outbox.columns)) {
         parts.push(names::of(config, own).event_state());

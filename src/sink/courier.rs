@@ -2,11 +2,12 @@
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use super::owned::OwnedRecord;
-use crate::postgres::dead_letter::ReasonClass;
+use super::{error::Error, lanes::Patience, owned::OwnedRecord};
+use crate::{config::Config, postgres::dead_letter::ReasonClass};
 
 /// What came of one try.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(dead_code)] // until there is a courier
 pub(super) enum Outcome {
     Delivered,
     /// It may pass, and another try follows.
@@ -31,7 +32,19 @@ pub(super) type Try = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 #[derive(Debug)]
 pub(super) enum Courier {}
 
+/// A courier, and how it is to be used.
+pub(super) struct Opened {
+    pub(super) courier: Courier,
+    pub(super) patience: Patience,
+    /// Most records under way at once.
+    pub(super) width: usize,
+}
+
 impl Courier {
+    pub(super) fn open(_config: &Config) -> Result<Opened, Error> {
+        unimplemented!("each courier brings itself")
+    }
+
     /// Tries once.
     pub(super) fn deliver(&self, _record: Arc<OwnedRecord>, _attempt: u32) -> Try {
         match *self {}

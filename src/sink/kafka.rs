@@ -15,20 +15,20 @@ use tokio::task::JoinHandle;
 
 use super::{
     diagnosis::{self, Diagnosis},
-    error::Rules,
     librdkafka::{Event, Failure, Producer, TopicId, TransactionError},
     limits::Limit,
     owned::OwnedRecord,
     partitions::Partitions,
     positions::Positions,
     properties::{GAPLESS, admin_properties, principal, properties},
+    refusal::Rules,
     topics::{Preparation, Prepared},
     transaction::{Ending, Transaction},
 };
 pub use super::{
-    error::{Error, TopicRefusal, Undelivered},
     librdkafka::NewProducerError,
     positions::{Opened, Source},
+    refusal::{Error, TopicRefusal, Undelivered},
     transaction::Cut,
 };
 use crate::{

@@ -1,14 +1,237 @@
-//! Where records go.
+//! Where records go: one delivery path and one set of guarantees for all sinks.
+//!
+//! A sink takes records in the order of the stream, delivers those of one destination and key in that order, and
+//! acknowledges each by its ticket. What it does not take is set aside, with what waited behind it; what ends the sink ends
+//! the session.
 
 mod courier;
 mod diagnosis;
 mod error;
 pub mod kafka;
+mod lanes;
 mod librdkafka;
 mod limits;
+pub(crate) mod line;
 pub mod owned;
 mod partitions;
 mod positions;
 pub(crate) mod properties;
+mod refusal;
+mod singly;
+mod stdout;
 mod topics;
 mod transaction;
+
+use std::time::Instant;
+
+use kafka::{BatchBytes, Cut, Kafka, Opened, Source};
+use owned::OwnedRecord;
+use singly::Singly;
+pub use singly::{Attempts, Known};
+use stdout::Stdout;
+
+use crate::{
+    config::{self, Config},
+    pipeline::{Place, Position, Record, Ticket},
+    postgres::dead_letter::Replayed,
+};
+pub use error::{Error, GivenUp};
+
+/// The sink of one session.
+#[derive(Debug)]
+pub enum Sink {
+    Kafka(Box<Kafka>),
+    Singly(Box<Singly>),
+    Stdout(Box<Stdout>),
+}
+
+impl Sink {
+    /// For what `source` streams. `sets_aside`: a record that is not taken is not the end. `known`: attempts of earlier
+    /// sessions.
+    pub fn new(
+        config: &Config,
+        batches: BatchBytes,
+        source: Source<'_>,
+        sets_aside: bool,
+        known: Known,
+    ) -> Result<Sink, Error> {
+        Ok(match config.sink {
+            config::Sink::Kafka => Sink::Kafka(Box::new(Kafka::new(config, batches, source, sets_aside)?)),
+            config::Sink::Webhook | config::Sink::RabbitMq => Sink::Singly(Box::new(Singly::open(config, known)?)),
+            config::Sink::Stdout => Sink::Stdout(Box::default()),
+        })
+    }
+
+    /// For what is sent again beside the stream.
+    pub fn aside(config: &Config, source: Source<'_>) -> Result<Sink, Error> {
+        Ok(match config.sink {
+            config::Sink::Kafka => Sink::Kafka(Box::new(Kafka::aside(config, source)?)),
+            config::Sink::Webhook | config::Sink::RabbitMq | config::Sink::Stdout => {
+                Sink::new(config, BatchBytes::of(config), source, true, Known::new())?
+            }
+        })
+    }
+
+    /// Takes a record. What was given up comes by [`Sink::take_refused`].
+    pub fn send(&mut self, record: &Record<'_>) -> Result<(), Error> {
+        match self {
+            Sink::Kafka(kafka) => kafka.send(record)?,
+            Sink::Singly(singly) => singly.send(record),
+            Sink::Stdout(stdout) => stdout.send(record),
+        }
+        Ok(())
+    }
+
+    /// Nothing may be sent now.
+    pub fn is_holding(&self) -> bool {
+        self.kafka().is_some_and(Kafka::is_holding)
+    }
+
+    /// Waits until [`Sink::poll`] has something to do. Cancel safe.
+    pub async fn ready(&mut self) -> Result<(), Error> {
+        match self {
+            Sink::Kafka(kafka) => Ok(kafka.ready().await?),
+            Sink::Singly(singly) => {
+                singly.ready().await;
+                Ok(())
+            }
+            Sink::Stdout(stdout) => stdout.ready().await,
+        }
+    }
+
+    /// Acknowledges what is delivered.
+    pub fn poll(&mut self, acknowledge: impl FnMut(Ticket)) -> Result<(), Error> {
+        match self {
+            Sink::Kafka(kafka) => return Ok(kafka.poll(acknowledge)?),
+            Sink::Singly(singly) => singly.take_acknowledged().into_iter().for_each(acknowledge),
+            Sink::Stdout(stdout) => stdout.take_acknowledged().into_iter().for_each(acknowledge),
+        }
+        Ok(())
+    }
+
+    /// A record that is refused for good while everything else goes on. To be asked after each send and poll.
+    pub fn take_refused(&mut self) -> Option<(OwnedRecord, Error)> {
+        match self {
+            Sink::Kafka(kafka) => kafka.take_refused().map(|(record, error)| (record, error.into())),
+            Sink::Singly(singly) => singly.take_given_up().map(|(record, error)| (record, Box::new(error).into())),
+            Sink::Stdout(_) => None,
+        }
+    }
+
+    /// A record that waited behind one that was refused, and was not sent. To be asked after each [`Sink::take_refused`].
+    pub fn take_behind(&mut self) -> Option<OwnedRecord> {
+        match self {
+            Sink::Singly(singly) => singly.take_behind(),
+            Sink::Kafka(_) | Sink::Stdout(_) => None,
+        }
+    }
+
+    /// How many such records there are.
+    pub fn behind(&self) -> usize {
+        match self {
+            Sink::Singly(singly) => singly.behind(),
+            Sink::Kafka(_) | Sink::Stdout(_) => 0,
+        }
+    }
+
+    /// Attempts that the next session is to know of.
+    pub fn take_attempts(&mut self) -> Vec<Attempts> {
+        match self {
+            Sink::Singly(singly) => singly.take_attempts(),
+            Sink::Kafka(_) | Sink::Stdout(_) => Vec::new(),
+        }
+    }
+
+    /// How many records each destination has, in a fixed order.
+    pub fn delivered(&self) -> impl Iterator<Item = (&str, u64)> {
+        let topics = self.kafka().map(Kafka::topics).unwrap_or_default();
+        let (origins, stdout) = match self {
+            Sink::Kafka(_) => (&[][..], None),
+            Sink::Singly(singly) => (singly.delivered(), None),
+            Sink::Stdout(stdout) => (&[][..], Some(("stdout", stdout.delivered()))),
+        };
+        let topics = topics.iter().map(|topic| (&*topic.name, topic.delivered));
+        let origins = origins.iter().map(|(origin, count)| (&**origin, *count));
+        topics.chain(origins).chain(stdout)
+    }
+
+    /// Why records wait.
+    pub fn trouble(&self) -> Option<&str> {
+        match self {
+            Sink::Kafka(kafka) => kafka.last_error(),
+            Sink::Singly(singly) => singly.trouble(),
+            Sink::Stdout(_) => None,
+        }
+    }
+
+    /// It delivers on threads of its own, so that this one may rest.
+    pub fn works_aside(&self) -> bool {
+        matches!(self, Sink::Kafka(_))
+    }
+
+    /// What the brokers call their cluster; none before one of them was met.
+    pub fn cluster_id(&self) -> Option<String> {
+        self.kafka()?.cluster_id()
+    }
+
+    /// Exactly once: records wait for the open transaction's end.
+    pub fn is_in_transaction(&self) -> bool {
+        self.kafka().is_some_and(Kafka::is_in_transaction)
+    }
+
+    /// Exactly once: see [`Kafka::take_opened`].
+    pub fn take_opened(&mut self) -> Option<Opened> {
+        self.kafka_mut()?.take_opened()
+    }
+
+    /// Exactly once: when [`Sink::cut`] between two transactions of PostgreSQL is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.kafka()?.deadline()
+    }
+
+    /// Exactly once: see [`Kafka::cut`].
+    pub fn cut(
+        &mut self,
+        cut: Cut,
+        unwritten: Option<Position>,
+        place: impl FnOnce(Position) -> Option<Place>,
+        replayed: impl FnOnce() -> Vec<Replayed>,
+    ) -> Result<(), Error> {
+        match self.kafka_mut() {
+            Some(kafka) => Ok(kafka.cut(cut, unwritten, place, replayed)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives up what nobody waits for any more.
+    pub async fn close(&mut self) {
+        if let Some(kafka) = self.kafka_mut() {
+            kafka.close().await;
+        }
+    }
+
+    fn kafka(&self) -> Option<&Kafka> {
+        match self {
+            Sink::Kafka(kafka) => Some(kafka),
+            Sink::Singly(_) | Sink::Stdout(_) => None,
+        }
+    }
+
+    fn kafka_mut(&mut self) -> Option<&mut Kafka> {
+        match self {
+            Sink::Kafka(kafka) => Some(kafka),
+            Sink::Singly(_) | Sink::Stdout(_) => None,
+        }
+    }
+}
+
+/// A destination as it is told of: of a URL its origin, since path and query may hold a secret.
+pub(crate) fn shown(destination: &str) -> &str {
+    match destination.split_once("://") {
+        Some((scheme, rest)) => {
+            let host = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+            &destination[..scheme.len() + 3 + host]
+        }
+        None => destination,
+    }
+}

@@ -1,5 +1,7 @@
 //! A record that waits to be sent.
 
+use std::borrow::Cow;
+
 use crate::pipeline::{Headers, OwnedEvent, Position, Record, Ticket, outbox::TableName};
 
 /// A record that outlives its frame.
@@ -19,7 +21,7 @@ pub struct OwnedRecord {
 }
 
 impl OwnedRecord {
-    pub(super) fn new(record: &Record<'_>) -> OwnedRecord {
+    pub fn new(record: &Record<'_>) -> OwnedRecord {
         let owned = |bytes: Option<&[u8]>| bytes.map(<[u8]>::to_vec);
         OwnedRecord {
             ticket: record.ticket,
@@ -34,6 +36,15 @@ impl OwnedRecord {
             timestamp_ms: record.timestamp_ms,
             headers: record.headers.iter().map(|(name, value)| (name.to_owned(), owned(value))).collect(),
         }
+    }
+
+    pub(super) fn position(&self) -> Position {
+        self.position
+    }
+
+    /// As text; what is no UTF-8 in it shows as replacement characters.
+    pub(super) fn event_id(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.event.id)
     }
 
     pub fn lend<T>(&self, to: impl FnOnce(&Record<'_>) -> T) -> T {

@@ -20,7 +20,7 @@ use rdkafka::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    error::Error,
+    refusal::Error,
     topics::{self, new_topic},
 };
 use crate::{

@@ -16,10 +16,10 @@ use rdkafka::{
 use tokio::task::JoinHandle;
 
 use super::{
-    error::{Error, TopicRefusal},
     kafka::Topic,
     limits::{self, Limit, Limits},
     properties::{admin_properties, principal},
+    refusal::{Error, TopicRefusal},
 };
 use crate::config::{
     Config, Topics,

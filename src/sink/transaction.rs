@@ -14,9 +14,9 @@ use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::{sync::oneshot, task::JoinHandle};
 
 use super::{
-    error::Error,
     librdkafka::{TransactionError, Transactions},
     positions::{Opened, Positions},
+    refusal::Error,
 };
 use crate::{
     config::ExactlyOnce,

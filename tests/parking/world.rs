@@ -172,7 +172,14 @@ pub(crate) fn number(id: &str) -> usize {
 
 fn culprit(event: &Event, place: Place) -> Culprit {
     let (topic, class) = (place.topic().to_owned(), ReasonClass::Rejected);
-    Culprit { position: event.position.to_string(), topic, class, reason: "too large".to_owned(), is_of_topic: false }
+    Culprit {
+        position: event.position.to_string(),
+        topic,
+        class,
+        reason: "too large".to_owned(),
+        attempts: 1,
+        is_of_topic: false,
+    }
 }
 
 impl World {

@@ -2,7 +2,7 @@
 #![allow(dead_code)] // each test needs another part
 
 use walpost::pipeline::{
-    outbox::{AfterPublish, Columns, Format, Optional, Outbox, TableName, Timestamp},
+    outbox::{Address, AfterPublish, Columns, Format, Optional, Outbox, TableName, Timestamp},
     source_of,
 };
 
@@ -30,6 +30,7 @@ pub(crate) fn walpost(schema: &str, table: &str) -> Outbox {
             txid: optional("txid"),
         },
         topic: "outbox.event.${aggregate_type}".parse().expect("a template"),
+        address: Address::Topic,
         timestamp: Timestamp::Commit,
         order_by: Vec::new(),
         after_publish: AfterPublish::Keep,

@@ -5,8 +5,10 @@ use std::{fmt::Write, time::SystemTime};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::super::printable::{insert_bytes, printable};
-use crate::postgres::dead_letter::Stored;
+use crate::{
+    postgres::dead_letter::Stored,
+    printable::{insert_bytes, printable},
+};
 
 /// One line: when, what became of it, why, and which event.
 pub(super) fn as_line(stored: &Stored) -> String {

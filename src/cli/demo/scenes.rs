@@ -16,8 +16,9 @@ use super::{
     summary::Summary,
 };
 use crate::{
-    cli::{output, printable::printable},
+    cli::output,
     config::{Config, Flags},
+    printable::printable,
     trial::{
         child::{Child, Launch},
         reader::{Follower, Reader, Received},

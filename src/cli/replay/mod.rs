@@ -3,7 +3,6 @@
 //! From the log where a bookmark still holds it, exactly as the stream sent them; else from the rows of the tables. Nothing
 //! here touches the slot, the proof or the dead letters.
 
-mod line;
 mod meter;
 mod pace;
 mod pump;
@@ -40,7 +39,7 @@ use crate::{
         sql::{self, Sql},
     },
     setup::names,
-    sink::kafka::{self, Kafka},
+    sink::{self, kafka},
 };
 
 /// Send published events again, from the log or from the table
@@ -229,7 +228,7 @@ impl Job<'_> {
         }
         // No position is stored, so it is nobody's timeline.
         let source = kafka::Source { system_identifier, timeline: 0, generation: 0 };
-        Ok(Sink::Kafka(Box::new(Kafka::aside(self.config, source)?)))
+        Ok(Sink::Configured(Box::new(sink::Sink::aside(self.config, source)?)))
     }
 
     fn outboxes(&self) -> Vec<Outbox> {

@@ -11,19 +11,20 @@ use std::{
 
 use tokio::{select, sync::watch};
 
-use super::{line::as_json, meter::Meter, pace::Pace, range::after, source::Source};
+use super::{meter::Meter, pace::Pace, range::after, source::Source};
 use crate::{
     cli::output,
     config::Config,
     pipeline::{Limits, Lsn, Output, PgTime, Pipeline, Position, Ticket, outbox::Outbox},
     session::Catalog,
-    sink::kafka::{Cut, Kafka},
+    sink::{self, kafka::Cut, line::as_json},
     status::unix_us,
 };
 
 /// Where the events go.
 pub(super) enum Sink {
-    Kafka(Box<Kafka>),
+    /// Where the stream sends them.
+    Configured(Box<sink::Sink>),
     /// Standard output, as JSON lines.
     Print,
     /// Nowhere: they are counted.
@@ -37,7 +38,7 @@ pub(super) struct Tally {
     pub(super) topics: BTreeMap<String, u64>,
     /// Events that no record can be made of.
     pub(super) poison: u64,
-    /// Records that Kafka refuses for good.
+    /// Records that are refused for good.
     pub(super) refused: u64,
     /// Events under way, in order.
     under_way: VecDeque<(Ticket, Position)>,
@@ -145,8 +146,8 @@ impl<'a> Pump<'a> {
     pub(super) async fn close(self) -> Tally {
         let Pump { mut sink, tally, meter, .. } = self;
         meter.end();
-        if let Sink::Kafka(kafka) = &mut sink {
-            kafka.close().await;
+        if let Sink::Configured(to) = &mut sink {
+            to.close().await;
         }
         tally
     }
@@ -176,10 +177,10 @@ impl<'a> Pump<'a> {
                     *self.tally.topics.entry(record.topic.to_owned()).or_default() += 1;
                     self.pace.iter_mut().for_each(Pace::sent);
                     match &mut self.sink {
-                        Sink::Kafka(kafka) => {
+                        Sink::Configured(to) => {
                             self.tally.under_way.push_back((ticket, record.position));
-                            kafka.send(&record)?;
-                            (refused(kafka, &mut self.tally), false)
+                            to.send(&record)?;
+                            (refused(to, &mut self.tally), false)
                         }
                         Sink::Print => {
                             output::print(as_json(&record))?;
@@ -208,7 +209,7 @@ impl<'a> Pump<'a> {
 
     fn may_step(&self) -> bool {
         let holds = match &self.sink {
-            Sink::Kafka(kafka) => kafka.is_holding(),
+            Sink::Configured(to) => to.is_holding(),
             Sink::Print | Sink::Count => false,
         };
         let now = Instant::now();
@@ -219,19 +220,22 @@ impl<'a> Pump<'a> {
 
     /// Ends the Kafka transaction where it is time; PostgreSQL's are not kept whole.
     fn cut(&mut self, over: bool) -> anyhow::Result<()> {
-        let Sink::Kafka(kafka) = &mut self.sink else { return Ok(()) };
+        let Sink::Configured(to) = &mut self.sink else { return Ok(()) };
         let now = over || self.stopping.is_some() || !self.pipeline.has_room();
-        Ok(kafka.cut(if now { Cut::Now } else { Cut::Between }, None, |_| None, Vec::new)?)
+        Ok(to.cut(if now { Cut::Now } else { Cut::Between }, None, |_| None, Vec::new)?)
     }
 
     fn acknowledge(&mut self) -> anyhow::Result<()> {
-        let Pump { sink: Sink::Kafka(kafka), pipeline, tally, .. } = self else { return Ok(()) };
-        kafka.poll(|ticket| pipeline.acknowledge(ticket))?;
-        if let Some(ticket) = refused(kafka, tally) {
+        let Pump { sink: Sink::Configured(to), pipeline, tally, .. } = self else { return Ok(()) };
+        to.poll(|ticket| pipeline.acknowledge(ticket))?;
+        while let Some(ticket) = refused(to, tally) {
             pipeline.acknowledge(ticket);
         }
+        while let Some(record) = to.take_behind() {
+            record.lend(|record| to.send(record))?;
+        }
         // A replay goes on from nothing that Kafka knows.
-        let _ = kafka.take_opened();
+        let _ = to.take_opened();
         self.settle();
         Ok(())
     }
@@ -247,7 +251,7 @@ impl<'a> Pump<'a> {
 
     fn show(&mut self) {
         let trouble = match &self.sink {
-            Sink::Kafka(kafka) => kafka.last_error(),
+            Sink::Configured(to) => to.trouble(),
             Sink::Print | Sink::Count => None,
         };
         let last = self.tally.last.map_or(Lsn::INVALID, |last| last.commit_lsn);
@@ -257,28 +261,28 @@ impl<'a> Pump<'a> {
     fn deadline(&self, source: &Source, over: bool) -> Instant {
         const SHOW: Duration = Duration::from_millis(500);
         let now = Instant::now();
-        let kafka = match &self.sink {
-            Sink::Kafka(kafka) => kafka.deadline(),
+        let cut = match &self.sink {
+            Sink::Configured(to) => to.deadline(),
             Sink::Print | Sink::Count => None,
         };
         let pace = self.pace.as_ref().filter(|_| !over).map(|pace| pace.next(now)).filter(|next| *next > now);
-        let all = [kafka, pace, self.stopping, source.deadline(self.pipeline.confirmed())];
+        let all = [cut, pace, self.stopping, source.deadline(self.pipeline.confirmed())];
         all.into_iter().flatten().fold(now + SHOW, Instant::min)
     }
 }
 
-/// Counts a record that Kafka refuses, and gives its ticket.
-fn refused(kafka: &mut Kafka, tally: &mut Tally) -> Option<Ticket> {
-    let (record, error) = kafka.take_refused()?;
+/// Counts a record that is refused, and gives its ticket.
+fn refused(to: &mut sink::Sink, tally: &mut Tally) -> Option<Ticket> {
+    let (record, error) = to.take_refused()?;
     tracing::warn!("{error}");
     tally.refused += 1;
     Some(record.ticket)
 }
 
-/// Resolves when Kafka has something to say; never, where it has no part. Cancel safe.
+/// Resolves when the sink has something to say; never, where it has no part. Cancel safe.
 async fn ready(sink: &mut Sink) -> anyhow::Result<()> {
     match sink {
-        Sink::Kafka(kafka) => Ok(kafka.ready().await?),
+        Sink::Configured(to) => Ok(to.ready().await?),
         Sink::Print | Sink::Count => std::future::pending().await,
     }
 }

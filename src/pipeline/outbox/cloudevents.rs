@@ -121,9 +121,11 @@ impl Writer {
     pub(super) fn write<'a>(&'a self, content: &Content<'a>, room: Room<'a>) -> Result<Written<'a>, Unwritten> {
         let Room { own: plain_headers, occurred_at, position, payload, event_type, envelope } = room;
         let parts = &content.parts;
-        self.event_type.fill(event_type, |index| content.column(index)).map_err(|unfilled| match unfilled {
+        event_type.clear();
+        let filled = self.event_type.fill(event_type, |index| content.column(index), |text| Some(text.into()));
+        filled.map_err(|unfilled| match unfilled {
             Unfilled::Null(column) => Unwritten::from(Reason::NullInType(column.to_owned())),
-            Unfilled::Encoding(column, _) => refused("type", column, Flaw::Encoding).into(),
+            Unfilled::Encoding(column, _) | Unfilled::Text(column) => refused("type", column, Flaw::Encoding).into(),
             Unfilled::Shape => Unwritten::Shape,
         })?;
         let event_type = event_type.as_str();

@@ -1,7 +1,9 @@
 //! Where a relation's rows keep the parts of an event, and how those are read.
 
 use super::{
-    Format, Optional, Outbox, TableName, Timestamp, cloudevents, native,
+    Format, Optional, Outbox, TableName, Timestamp,
+    address::Addressing,
+    cloudevents, native,
     pattern::{Pattern, Unfilled},
     poison::{Poison, Reason},
 };
@@ -47,6 +49,7 @@ pub(in crate::pipeline) struct Layout {
     traceparent: Option<usize>,
     tracestate: Option<usize>,
     topic: Pattern,
+    addressing: Addressing,
     timestamp: Timestamp,
     writer: Writer,
 }
@@ -199,6 +202,7 @@ impl Layout {
         let columns = &outbox.columns;
         let type_of = |index: usize| relation.columns[index].type_oid;
         let topic = Pattern::new(&outbox.topic, |name| required(columns.column_of(name), "the topic template"))?;
+        let addressing = outbox.address.of_rows(|name| required(columns.column_of(name), "rabbitmq.exchange"))?;
         let occurred_at = optional(&columns.occurred_at, "occurred_at")?;
         if outbox.timestamp == Timestamp::Column && occurred_at.is_none() {
             return Err(missing(&columns.occurred_at.name, "record.timestamp = \"column\""));
@@ -234,6 +238,7 @@ impl Layout {
             traceparent: optional(&columns.traceparent, "traceparent")?,
             tracestate: optional(&columns.tracestate, "tracestate")?,
             topic,
+            addressing,
             timestamp: outbox.timestamp,
             writer,
         })
@@ -313,7 +318,7 @@ impl Layout {
         room: Room<'a>,
     ) -> Result<Draft<'a>, Unwritten> {
         let id = parts.id.ok_or(Reason::NoId)?;
-        self.route(row, parts.destination, topic)?;
+        self.route(row, &parts, topic)?;
         let occurred_at = parts.occurred_at.filter(|_| self.occurred_at_is_time).and_then(Time::parse);
         let content = Content {
             id,
@@ -334,20 +339,31 @@ impl Layout {
         Ok(Draft { event, topic, key: aggregate_id, value, timestamp_ms, timestamp_replaced, headers })
     }
 
-    fn route(&self, row: Row<'_>, destination: Option<&[u8]>, topic: &mut String) -> Result<(), Unwritten> {
+    fn route(&self, row: Row<'_>, parts: &Parts<'_>, topic: &mut String) -> Result<(), Unwritten> {
+        topic.clear();
         let no_text = |bytes: &[u8]| Reason::IllegalTopic(String::from_utf8_lossy(bytes).into_owned());
-        match destination {
-            Some(destination) => {
-                topic.clear();
-                topic.push_str(std::str::from_utf8(destination).map_err(|_| no_text(destination))?);
-            }
-            None => self.topic.fill(topic, |index| row.value(index)).map_err(|unfilled| match unfilled {
+        let fill = |pattern: &Pattern, topic: &mut String| {
+            let filled = pattern.fill(topic, |index| row.value(index), |text| self.addressing.part(text));
+            filled.map_err(|unfilled| match unfilled {
                 Unfilled::Null(name) => Unwritten::Poison(Reason::NullInTopic(name.to_owned())),
                 Unfilled::Encoding(_, bytes) => Unwritten::Poison(no_text(bytes)),
+                Unfilled::Text(name) => Unwritten::Poison(Reason::DotsInUrl(name.to_owned())),
                 Unfilled::Shape => Unwritten::Shape,
-            })?,
+            })
+        };
+        if let Addressing::Exchange(exchange) = &self.addressing {
+            exchange.iter().try_for_each(|exchange| fill(exchange, topic))?;
+            topic.push('/');
         }
-        if is_topic(topic) { Ok(()) } else { Err(Reason::IllegalTopic(topic.clone()).into()) }
+        if let Some(destination) = parts.destination {
+            let destination = std::str::from_utf8(destination).map_err(|_| no_text(destination))?;
+            self.addressing.of_destination(destination, topic)?;
+        } else if let Some(url) = self.addressing.of_type(parts.event_type) {
+            topic.push_str(url);
+        } else {
+            fill(&self.topic, topic)?;
+        }
+        Ok(self.addressing.check(topic)?)
     }
 
     /// In milliseconds since 1970, and whether it stands in for what the configuration asks for.

@@ -1,5 +1,7 @@
 //! A template whose columns are indexes into a row.
 
+use std::borrow::Cow;
+
 use crate::pipeline::template::{Part, Template};
 
 /// Literal text and columns in turn.
@@ -19,6 +21,8 @@ pub(super) enum Unfilled<'a> {
     Null(&'a str),
     /// It has these bytes, which are no UTF-8.
     Encoding(&'a str, &'a [u8]),
+    /// Its text cannot stand there.
+    Text(&'a str),
     /// The row has no such column.
     Shape,
 }
@@ -33,19 +37,21 @@ impl Pattern {
         template.parts().iter().map(piece).collect::<Result<_, E>>().map(Pattern)
     }
 
-    /// Writes a row's text over `text`; `value` is the row's column at an index, where it has one.
+    /// Writes a row's text behind `text`; `value` is the row's column at an index, where it has one, and `part` what stands for
+    /// a column's text.
     pub(super) fn fill<'a>(
         &'a self,
         text: &mut String,
         value: impl Fn(usize) -> Option<Option<&'a [u8]>>,
+        part: impl Fn(&'a str) -> Option<Cow<'a, str>>,
     ) -> Result<(), Unfilled<'a>> {
-        text.clear();
         for piece in &self.0 {
             match piece {
                 Piece::Text(literal) => text.push_str(literal),
                 Piece::Column { index, name } => {
                     let bytes = value(*index).ok_or(Unfilled::Shape)?.ok_or(Unfilled::Null(name))?;
-                    text.push_str(std::str::from_utf8(bytes).map_err(|_| Unfilled::Encoding(name, bytes))?);
+                    let column = std::str::from_utf8(bytes).map_err(|_| Unfilled::Encoding(name, bytes))?;
+                    text.push_str(&part(column).ok_or(Unfilled::Text(name))?);
                 }
             }
         }

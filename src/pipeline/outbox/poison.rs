@@ -37,6 +37,16 @@ pub enum Reason {
          __consumer_offsets, __transaction_state and __share_group_state"
     )]
     IllegalTopic(String),
+    #[error("the URL in its destination cannot be used: {0}")]
+    IllegalUrl(&'static str),
+    #[error("its destination names host {0:?}, which webhook.allow_hosts does not have")]
+    ForbiddenHost(String),
+    #[error("column {0:?}, a part of its URL, is one or two dots, which would lead elsewhere")]
+    DotsInUrl(String),
+    #[error(
+        "its exchange and routing key are {0:?}; an exchange has up to 255 bytes and no slash, a routing key 1 to 255 bytes"
+    )]
+    IllegalRoute(String),
     #[error("its headers column holds no JSON object ({0})")]
     Headers(String),
     #[error("its payload is no bytea text")]

@@ -28,7 +28,7 @@ impl Encoding {
 
     /// The text, with a replacement for NUL, and where the encoding has not all characters with escapes for all but
     /// ASCII: a letter that the table refuses would hold up the stream.
-    pub(super) fn text(self, text: &str) -> Cow<'_, str> {
+    pub(in crate::postgres) fn text(self, text: &str) -> Cow<'_, str> {
         let holds = |c: char| c != '\0' && (self.unicode || c.is_ascii());
         if text.chars().all(holds) {
             return Cow::Borrowed(text);

@@ -63,7 +63,11 @@ impl DeadLetter {
             timestamp_ms: poison.commit_time.unix_ms(),
             class: match poison.reason {
                 Reason::IllegalTopic(_) | Reason::Connector(Refusal::Topic { .. }) => ReasonClass::InvalidTopic,
-                Reason::NoId
+                Reason::IllegalUrl(_)
+                | Reason::ForbiddenHost(_)
+                | Reason::DotsInUrl(_)
+                | Reason::IllegalRoute(_)
+                | Reason::NoId
                 | Reason::NullInTopic(_)
                 | Reason::Headers(_)
                 | Reason::Bytea

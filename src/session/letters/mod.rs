@@ -34,7 +34,11 @@ use crate::{
         sql::{self, Sql},
     },
     setup::names,
-    sink::kafka::{self, TopicRefusal},
+    sink::{
+        self, GivenUp,
+        kafka::{self, TopicRefusal},
+        shown,
+    },
 };
 
 /// Most that is replayed at once.
@@ -49,13 +53,33 @@ pub struct Culprit {
     pub topic: String,
     pub class: ReasonClass,
     pub reason: String,
+    /// How often it was tried.
+    pub attempts: i32,
     /// No event would have arrived there.
     pub is_of_topic: bool,
 }
 
 impl Culprit {
     /// The event that an error is about, where the stream can go on past it.
-    pub fn of(error: &kafka::Error) -> Option<Culprit> {
+    pub fn of(error: &sink::Error) -> Option<Culprit> {
+        match error {
+            sink::Error::Kafka(error) => Culprit::of_kafka(error),
+            sink::Error::GivenUp(given_up) => {
+                let GivenUp { position, destination, class, reason, attempts, .. } = &**given_up;
+                Some(Culprit {
+                    position: position.to_string(),
+                    topic: destination.clone(),
+                    class: *class,
+                    reason: reason.clone(),
+                    attempts: i32::try_from(*attempts).unwrap_or(i32::MAX),
+                    is_of_topic: false,
+                })
+            }
+            sink::Error::Stdout(_) | sink::Error::Closed => None,
+        }
+    }
+
+    fn of_kafka(error: &kafka::Error) -> Option<Culprit> {
         let (event, class, reason) = match error {
             kafka::Error::Rejected { event, limit, reason, too_large, .. } => {
                 let class = if *too_large { ReasonClass::TooLarge } else { ReasonClass::Rejected };
@@ -74,7 +98,8 @@ impl Culprit {
             _ => return None,
         };
         let is_of_topic = !matches!(error, kafka::Error::Rejected { .. });
-        Some(Culprit { position: event.position.clone(), topic: event.topic.clone(), class, reason, is_of_topic })
+        let (position, topic) = (event.position.clone(), event.topic.clone());
+        Some(Culprit { position, topic, class, reason, attempts: 1, is_of_topic })
     }
 
     /// The stream has not confirmed it, and meets it again.
@@ -215,7 +240,7 @@ impl Letters {
     /// Kafka does not take it.
     pub(super) fn refused(&mut self, record: &Record<'_>, culprit: &Culprit) -> Result<(), Error> {
         let reason = &culprit.reason;
-        tracing::error!(topic = record.topic, position = %record.position, "an event becomes a dead letter: {reason}");
+        tracing::error!(topic = shown(record.topic), position = %record.position, "an event becomes a dead letter: {reason}");
         self.parking.refused(record, culprit, SystemTime::now())
     }
 
@@ -228,7 +253,7 @@ impl Letters {
     }
 
     /// What a dead letter's own way to Kafka ends in, if this is that.
-    pub(super) fn end(&self, error: &kafka::Error) -> Option<Error> {
+    pub(super) fn end(&self, error: &sink::Error) -> Option<Error> {
         Culprit::of(error).filter(|culprit| self.parking.ends_at(culprit)).map(Error::Topic)
     }
 
@@ -339,7 +364,7 @@ impl Table {
                     if let Some(row) = requested.iter().find(|row| is_it(&row.letter)) {
                         store.refuse(row.id, culprit.class, &culprit.reason).await?;
                         tracing::warn!(
-                            topic = culprit.topic,
+                            topic = shown(&culprit.topic),
                             position = culprit.position,
                             "a replayed event is refused again, and waits among the dead letters: {}",
                             culprit.reason

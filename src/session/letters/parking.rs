@@ -219,11 +219,11 @@ impl Parking {
 
     /// Kafka does not take it.
     pub fn refused(&mut self, record: &Record<'_>, culprit: &Culprit, at: SystemTime) -> Result<(), Error> {
-        let Culprit { class, reason, .. } = culprit;
+        let Culprit { class, reason, attempts, .. } = culprit;
         self.forget(record);
         let key = record.key.filter(|_| self.rules.parks).map(|key| ParkKey::of_record(record.topic, key));
         self.holds = self.rules.table;
-        self.take(record.ticket, DeadLetter::of_record(record, *class, reason, 1, key, at))
+        self.take(record.ticket, DeadLetter::of_record(record, *class, reason, *attempts, key, at))
     }
 
     /// The culprit was no replay, so a request that its row has by now is a new one.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 /// Text as it is, but for control and direction characters and bytes that are not UTF-8, which become `\n`, `\u{9b}` and
 /// `\xff`. For people: it does not tell these from a payload that holds such a sequence itself.
-pub(super) fn printable(bytes: &[u8]) -> String {
+pub(crate) fn printable(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -32,7 +32,7 @@ pub(super) fn printable(bytes: &[u8]) -> String {
 
 /// JSON text, the same value, in which no character drives a terminal: they stand in strings only, where JSON has an
 /// escape for each.
-pub(super) fn printable_json(json: &str) -> String {
+pub(crate) fn printable_json(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
         if drives_terminal(c) {
@@ -47,7 +47,7 @@ pub(super) fn printable_json(json: &str) -> String {
 }
 
 /// Text under `name`; what is not UTF-8 in base64 under `name_base64`, so that nothing is lost.
-pub(super) fn insert_bytes(object: &mut Map<String, Value>, name: &str, bytes: Option<&[u8]>) {
+pub(crate) fn insert_bytes(object: &mut Map<String, Value>, name: &str, bytes: Option<&[u8]>) {
     match bytes.map(std::str::from_utf8) {
         None => object.insert(name.to_owned(), Value::Null),
         Some(Ok(text)) => object.insert(name.to_owned(), text.into()),

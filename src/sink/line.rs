@@ -4,11 +4,11 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::{
-    cli::printable::{insert_bytes, printable_json},
     pipeline::Record,
+    printable::{insert_bytes, printable_json},
 };
 
-pub(super) fn as_json(record: &Record<'_>) -> String {
+pub(crate) fn as_json(record: &Record<'_>) -> String {
     let mut object = Map::new();
     let time = Timestamp::from_millisecond(record.timestamp_ms)
         .ok()

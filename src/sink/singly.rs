@@ -1,0 +1,206 @@
+//! Sinks that take records one by one: webhooks, and RabbitMQ.
+//!
+//! [`Lanes`] says whose turn it is, the [`Courier`] tries, and what comes of it is kept until the session asks.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    fmt,
+    hash::{BuildHasher, RandomState},
+    pin::Pin,
+    sync::Arc,
+    time::Instant,
+};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+
+use super::{
+    courier::{Courier, Opened, Outcome},
+    error::{Error, GivenUp},
+    lanes::{Fate, LaneId, Lanes},
+    owned::OwnedRecord,
+    shown,
+};
+use crate::{
+    config::Config,
+    pipeline::{Record, Ticket},
+};
+
+/// How often an event was tried in vain, by the text of its position and its id.
+pub type Known = HashMap<(String, String), u32>;
+
+/// How often an event was tried in vain, for the next session to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempts {
+    pub position: String,
+    pub event_id: String,
+    /// 0: it is delivered, or given up.
+    pub count: u32,
+    pub reason: String,
+}
+
+type UnderWay = Pin<Box<dyn Future<Output = (LaneId, Outcome)> + Send>>;
+
+/// Delivers records by a courier.
+pub struct Singly {
+    courier: Courier,
+    lanes: Lanes,
+    under_way: FuturesUnordered<UnderWay>,
+    acknowledged: Vec<Ticket>,
+    given_up: VecDeque<(OwnedRecord, GivenUp)>,
+    /// What waited behind those.
+    behind: VecDeque<OwnedRecord>,
+    /// By origin of the destination, in the order in which they were met.
+    delivered: Vec<(String, u64)>,
+    /// Attempts of earlier sessions, until the event is met.
+    known: Known,
+    attempts: Vec<Attempts>,
+    /// Tickets whose attempts the next session would know of.
+    counted: HashSet<Ticket>,
+    trouble: Option<String>,
+    random: RandomState,
+    tries: u64,
+}
+
+impl Singly {
+    /// `known` are attempts of earlier sessions.
+    pub(super) fn open(config: &Config, known: Known) -> Result<Singly, Error> {
+        let Opened { courier, patience, width } = Courier::open(config)?;
+        Ok(Singly {
+            courier,
+            lanes: Lanes::new(patience, width),
+            under_way: FuturesUnordered::new(),
+            acknowledged: Vec::new(),
+            given_up: VecDeque::new(),
+            behind: VecDeque::new(),
+            delivered: Vec::new(),
+            known,
+            attempts: Vec::new(),
+            counted: HashSet::new(),
+            trouble: None,
+            random: RandomState::new(),
+            tries: 0,
+        })
+    }
+
+    pub(super) fn send(&mut self, record: &Record<'_>) {
+        self.queue(OwnedRecord::new(record));
+    }
+
+    fn queue(&mut self, record: OwnedRecord) {
+        let mut attempts = 0;
+        if !self.known.is_empty() && record.ticket.is_of_stream() {
+            attempts = self.known.remove(&name(&record)).unwrap_or(0);
+            if attempts > 0 {
+                self.counted.insert(record.ticket);
+            }
+        }
+        self.lanes.add(record, attempts);
+    }
+
+    /// Waits until a try has ended, or a pause. Cancel safe: what is under way stays so.
+    pub(super) async fn ready(&mut self) {
+        while let Some((id, record, attempts)) = self.lanes.next(Instant::now()) {
+            let deliver = self.courier.deliver(record, attempts + 1);
+            self.under_way.push(Box::pin(async move { (id, deliver.await) }));
+        }
+        let due = self.lanes.due();
+        tokio::select! {
+            biased;
+            Some((id, outcome)) = self.under_way.next() => self.tried(id, outcome),
+            () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => {}
+            else => std::future::pending().await,
+        }
+    }
+
+    fn tried(&mut self, id: LaneId, outcome: Outcome) {
+        self.tries += 1;
+        let random = self.random.hash_one(self.tries) as u32;
+        match self.lanes.tried(id, outcome, Instant::now(), f64::from(random) / f64::from(u32::MAX)) {
+            Fate::Delivered(record) => {
+                self.trouble = None;
+                self.settled(&record);
+                self.acknowledged.push(record.ticket);
+                let origin = shown(&record.topic);
+                match self.delivered.iter_mut().find(|(known, _)| known == origin) {
+                    Some((_, count)) => *count += 1,
+                    None => self.delivered.push((origin.to_owned(), 1)),
+                }
+            }
+            Fate::Again { record, attempts, counts, pause, reason } => {
+                let destination = shown(&record.topic);
+                tracing::debug!(destination, position = %record.position(), attempts, ?pause, "tried in vain: {reason}");
+                if self.trouble.is_none() {
+                    tracing::warn!(destination, "records wait, and are tried again: {reason}");
+                }
+                if counts && record.ticket.is_of_stream() {
+                    self.counted.insert(record.ticket);
+                    self.count(&record, attempts, reason.clone());
+                }
+                self.trouble = Some(format!("{destination}: {reason}"));
+            }
+            Fate::GivenUp { record, attempts, class, reason, behind } => {
+                self.settled(&record);
+                let error = GivenUp::new(&record, class, reason, attempts);
+                self.given_up.push_back((unshared(record), error));
+                self.behind.extend(behind.into_iter().map(unshared));
+            }
+        }
+    }
+
+    /// The next session need not know of its attempts.
+    fn settled(&mut self, record: &OwnedRecord) {
+        if self.counted.remove(&record.ticket) {
+            self.count(record, 0, String::new());
+        }
+    }
+
+    fn count(&mut self, record: &OwnedRecord, count: u32, reason: String) {
+        let (position, event_id) = name(record);
+        self.attempts.push(Attempts { position, event_id, count, reason });
+    }
+
+    pub(super) fn take_acknowledged(&mut self) -> Vec<Ticket> {
+        std::mem::take(&mut self.acknowledged)
+    }
+
+    pub(super) fn take_given_up(&mut self) -> Option<(OwnedRecord, GivenUp)> {
+        self.given_up.pop_front()
+    }
+
+    /// A record that waited behind one that was given up, in order.
+    pub(super) fn take_behind(&mut self) -> Option<OwnedRecord> {
+        self.behind.pop_front()
+    }
+
+    pub(super) fn behind(&self) -> usize {
+        self.behind.len()
+    }
+
+    pub(super) fn take_attempts(&mut self) -> Vec<Attempts> {
+        std::mem::take(&mut self.attempts)
+    }
+
+    pub(super) fn delivered(&self) -> &[(String, u64)] {
+        &self.delivered
+    }
+
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+}
+
+/// What an event's attempts are kept under.
+fn name(record: &OwnedRecord) -> (String, String) {
+    (record.position().to_string(), record.event_id().into_owned())
+}
+
+/// Its try has ended, or never began.
+fn unshared(record: Arc<OwnedRecord>) -> OwnedRecord {
+    Arc::try_unwrap(record).unwrap_or_else(|shared| shared.lend(OwnedRecord::new))
+}
+
+impl fmt::Debug for Singly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Singly").field("courier", &self.courier).field("lanes", &self.lanes).finish_non_exhaustive()
+    }
+}
