@@ -11,11 +11,14 @@ use crate::{
     config::{Config, Flags, Needs},
     postgres::{
         quote,
+        schema::{self, INBOX_ROLE},
+        server::Server,
         sql::{self, Sql},
     },
     setup::{
         Facts,
         apply::{self, News},
+        inbox, names,
         plan::{self, Plan, Step, Wish},
         print, tables,
     },
@@ -26,7 +29,7 @@ use crate::{
 /// Shows what is missing, then makes it; what exists is left as it is. What was made is recorded for teardown.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  walpost setup --database-url postgres://postgres@db/app\n  walpost setup --print | psql -v ON_ERROR_STOP=1 app\n  walpost setup --adopt --slot debezium --publication dbz_publication --preset debezium --table public.outboxevent"
+    after_help = "Examples:\n  walpost setup --database-url postgres://postgres@db/app\n  walpost setup --print | psql -v ON_ERROR_STOP=1 app\n  walpost setup --inbox --database-url postgres://postgres@db/billing\n  walpost setup --adopt --slot debezium --publication dbz_publication --preset debezium --table public.outboxevent"
 )]
 pub struct Args {
     /// Print the SQL for psql and do nothing; no connection is made.
@@ -41,6 +44,9 @@ pub struct Args {
     /// Take over a slot and a publication that exist, such as Debezium's, and change neither.
     #[arg(long)]
     adopt: bool,
+    /// Make a consumer's inbox, and nothing else: schema, tables, functions, role. No outbox or slot is needed.
+    #[arg(long, conflicts_with_all = ["partitioned", "adopt"])]
+    inbox: bool,
     /// Do not ask first; it asks on a terminal only.
     #[arg(long, short)]
     yes: bool,
@@ -52,25 +58,22 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     let wish = Wish { partitioned: args.partitioned, adopt: args.adopt };
     if args.print {
         let config = Config::load(&args.flags, Needs::NOTHING)?;
-        output::print(print::script(&config, wish))?;
+        output::print(match args.inbox {
+            true => schema::inbox(names::home(&config)),
+            false => print::script(&config, wish),
+        })?;
         return Ok(Exit::Done);
     }
     let config = Config::load(&args.flags, Needs::DATABASE)?;
     let client = sql::connect(&config.database).await?;
+    if args.inbox {
+        return make_inbox(&args, &client, &config).await;
+    }
     let config = tables::look_up(&client, config).await?;
     let facts = Facts::read(&client, &config).await?;
     let plan = plan::plan(&config, &facts, wish);
-    show(&plan, &facts, args.dry_run)?;
-    if !plan.faults.is_empty() || plan.blocked().next().is_some() {
-        output::print("nothing is made; see to what is marked with ! first, then run walpost setup again\n")?;
-        return Ok(Exit::Failed);
-    }
-    if args.dry_run || plan.ours().next().is_none() {
-        return Ok(Exit::Done);
-    }
-    if !args.yes && stdin().is_terminal() && stdout().is_terminal() && !ask("Make it?").await? {
-        output::print("nothing is made\n")?;
-        return Ok(Exit::Done);
+    if let Some(exit) = settle(&args, &plan, &facts.server).await? {
+        return Ok(exit);
     }
     make(&client, &config, &plan).await?;
     if facts.slot.is_some() && facts.publication.is_none() {
@@ -81,6 +84,38 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
         ))?;
     }
     next(&client, &config).await?;
+    Ok(Exit::Done)
+}
+
+/// Shows what is missing and asks; how it ends here, where nothing is to be made.
+async fn settle(args: &Args, plan: &Plan, server: &Server) -> anyhow::Result<Option<Exit>> {
+    show(plan, server, args.dry_run)?;
+    if !plan.faults.is_empty() || plan.blocked().next().is_some() {
+        output::print("nothing is made; see to what is marked with ! first, then run walpost setup again\n")?;
+        return Ok(Some(Exit::Failed));
+    }
+    if args.dry_run || plan.ours().next().is_none() {
+        return Ok(Some(Exit::Done));
+    }
+    if !args.yes && stdin().is_terminal() && stdout().is_terminal() && !ask("Make it?").await? {
+        output::print("nothing is made\n")?;
+        return Ok(Some(Exit::Done));
+    }
+    Ok(None)
+}
+
+async fn make_inbox(args: &Args, client: &Sql, config: &Config) -> anyhow::Result<Exit> {
+    let home = names::home(config);
+    let facts = inbox::Facts::read(client, home).await?;
+    let plan = inbox::plan(home, &facts);
+    if let Some(exit) = settle(args, &plan, &facts.server).await? {
+        return Ok(exit);
+    }
+    make(client, config, &plan).await?;
+    output::print(format_args!(
+        "left to you: grant {INBOX_ROLE} to the consumer's role; select {}.inbox_retention(…) before the first prune\n",
+        quote::ident(home)
+    ))?;
     Ok(Exit::Done)
 }
 
@@ -108,7 +143,7 @@ async fn make(client: &Sql, config: &Config, plan: &Plan) -> anyhow::Result<()> 
 }
 
 /// What is missing, what is wrong, and what someone else must do.
-fn show(plan: &Plan, facts: &Facts, with_sql: bool) -> anyhow::Result<()> {
+fn show(plan: &Plan, server: &Server, with_sql: bool) -> anyhow::Result<()> {
     let mut text = String::new();
     let mut step = |step: &Step, mark: &str| {
         text.push_str(&format!("{mark} {}\n", step.title));
@@ -135,7 +170,6 @@ fn show(plan: &Plan, facts: &Facts, with_sql: bool) -> anyhow::Result<()> {
     for Finding { about, what, remedy, .. } in &plan.faults {
         text.push_str(&format!("! {about} {what}\n    mend it first: {remedy}\n"));
     }
-    let server = &facts.server;
     let database = quote::ident(&server.database);
     output::print(format_args!("database {database}, PostgreSQL {}\n{text}", server.version_text))
 }

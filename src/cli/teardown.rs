@@ -12,7 +12,7 @@ use crate::{
         names,
         record::Kind,
         tables,
-        teardown::{self, Facts, Item},
+        teardown::{self, Facts, Half, Item},
     },
 };
 
@@ -25,6 +25,9 @@ pub struct Args {
     /// Do not ask first.
     #[arg(long, short)]
     yes: bool,
+    /// Drop a consumer's inbox, and nothing else.
+    #[arg(long)]
+    inbox: bool,
     /// Drop tables that hold rows too.
     #[arg(long)]
     drop_data: bool,
@@ -49,9 +52,11 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
         ))?;
         return Ok(Exit::Done);
     };
-    let items = teardown::plan(&config, &facts, args.drop_data);
+    let half = if args.inbox { Half::Inbox } else { Half::Outbox };
+    let items = teardown::plan(&config, &facts, half, args.drop_data);
     show(&database, &items)?;
-    if let Some(holder) = facts.slot.as_ref().and_then(|slot| slot.holder.as_ref()) {
+    let slot = facts.slot.filter(|_| half == Half::Outbox);
+    if let Some(holder) = slot.as_ref().and_then(|slot| slot.holder.as_ref()) {
         let name = holder.application_name.as_deref().unwrap_or("unknown");
         bail!(
             "slot {} is in use by process {} (application {name:?}); stop that walpost first. Nothing is dropped",
@@ -83,7 +88,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     // Such as one that `walpost run` has made.
     let is_on_record =
         |slot: &Slot| items.iter().any(|Item { made, .. }| made.kind == Kind::Slot && made.name == slot.name);
-    output::print(unrecorded(facts.slot.filter(|slot| !is_on_record(slot)), Vec::new()))?;
+    output::print(unrecorded(slot.filter(|slot| !is_on_record(slot)), Vec::new()))?;
     Ok(Exit::Done)
 }
 

@@ -20,6 +20,7 @@ const PROGRESS: &str = include_str!("../../sql/progress.sql");
 const TXID: &str = include_str!("../../sql/txid.sql");
 const EMIT: &str = include_str!("../../sql/emit.sql");
 const EVENT_STATE: &str = include_str!("../../sql/event_state.sql");
+const INBOX: &str = include_str!("../../sql/inbox.sql");
 const PUBLICATION_TABLE: &str = "\
 do $walpost$
 begin
@@ -48,6 +49,20 @@ pub const EMIT_ARGUMENTS: &str = "text, text, text, jsonb, jsonb, text, text, ti
 pub const EMIT_BYTES_ARGUMENTS: &str = "text, text, text, bytea, jsonb, text, text, timestamptz, text";
 /// Arguments of `make_partitions`.
 pub const MAKE_PARTITIONS_ARGUMENTS: &str = "date, integer";
+
+/// The tables of `sql/inbox.sql`.
+pub const INBOX_TABLES: [&str; 4] = ["inbox", "inbox_suppressed", "inbox_consumer", "inbox_position"];
+/// Its view.
+pub const INBOX_STATS: &str = "inbox_stats";
+/// Its functions and their arguments.
+pub const INBOX_FUNCTIONS: [(&str, &str); 4] = [
+    ("inbox_claim", "text, text"),
+    ("inbox_advance", "text, text, text"),
+    ("inbox_retention", "text, interval"),
+    ("inbox_prune", "text, interval, boolean, integer"),
+];
+/// The role that it makes.
+pub const INBOX_ROLE: &str = "walpost_consume";
 
 /// Which kind of table an outbox is, or is to become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +97,11 @@ pub fn attempt(schema: &str) -> String {
 /// The table that holds the proof of publication, in `schema`.
 pub fn progress(schema: &str) -> String {
     Names::of_schema(schema).render(PROGRESS)
+}
+
+/// The inbox of a consumer, in `schema`.
+pub fn inbox(schema: &str) -> String {
+    Names::of_schema(schema).render(INBOX)
 }
 
 /// The functions `emit` and `emit_bytes`, in `schema`, which take this prefix where none is given.
@@ -212,7 +232,7 @@ fn next_token(text: &str) -> &str {
 mod tests {
     use super::*;
 
-    const ALL: [&str; 15] = [
+    const ALL: [&str; 16] = [
         ATTEMPT,
         OUTBOX,
         OUTBOX_PARTITIONED,
@@ -228,6 +248,7 @@ mod tests {
         PROGRESS,
         TXID,
         EVENT_STATE,
+        INBOX,
     ];
 
     fn names(schema: &str, table: &str, publication: &str) -> Names {

@@ -41,7 +41,7 @@ pub enum Fault {
 /// What `run` makes.
 pub fn plan(config: &Config, connector: &Connector, facts: &Facts) -> Result<Plan, Fault> {
     let mut steps = Vec::new();
-    plan::schema_of(&mut steps, facts, super::names::home(config), &facts.home, true);
+    plan::schema_of(&mut steps, &facts.server, super::names::home(config), &facts.home, true);
     plan::dead_letters(&mut steps, config, facts);
     plan::progress(&mut steps, config, facts);
     let autocreate = connector.publication.autocreate;
@@ -55,7 +55,7 @@ pub fn plan(config: &Config, connector: &Connector, facts: &Facts) -> Result<Pla
     if check::loss(config, facts.slot.as_ref(), facts.own()).is_none() {
         plan::slot(&mut steps, config, facts);
     }
-    let recorded = plan::record(&mut steps, config, facts);
+    let recorded = plan::record(&mut steps, &facts.server, super::names::home(config), &facts.home, facts.record);
     Ok(Plan { steps, faults: Vec::new(), notices: Vec::new(), recorded })
 }
 
@@ -90,7 +90,7 @@ pub(super) fn publication(
     let (title, sql, makes, lacking) = match (&facts.publication, connector.publication.autocreate) {
         (None, autocreate) => {
             let of = extent(autocreate, &names(&tables));
-            let lacking = plan::lacking_on_database(facts).or_else(|| not_owned(&tables).filter(|_| filtered));
+            let lacking = plan::lacking_on_database(&facts.server).or_else(|| not_owned(&tables).filter(|_| filtered));
             let made = Made::global(Kind::Publication, &config.publication);
             (format!("create {made}{of}"), create_publication(connector, &quoted, &of), vec![made], lacking)
         }

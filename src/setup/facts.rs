@@ -29,8 +29,8 @@ pub struct Facts {
     pub server: Server,
     /// Walpost's home schema.
     pub home: SchemaFacts,
-    pub record_exists: bool,
-    pub may_write_record: bool,
+    /// There is a record of set-up; whether we may write it.
+    pub record: Option<bool>,
     /// The table of dead letters is there.
     pub dead_letters_exist: bool,
     pub attempts_exist: bool,
@@ -98,13 +98,6 @@ impl Facts {
     pub async fn read(client: &Client, config: &Config) -> Result<Facts, Error> {
         let server = Server::read(client).await?;
         let home = names::home(config);
-        let record = client
-            .query_opt(
-                "select has_table_privilege(c.oid, 'INSERT') and has_schema_privilege(n.oid, 'USAGE')
-                 from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = $2",
-                &[&home, &record::TABLE],
-            )
-            .await?;
         let mut outboxes = Vec::with_capacity(config.outboxes.len());
         for outbox in &config.outboxes {
             let table = Table::read(client, &outbox.name.schema, &outbox.name.table).await?;
@@ -153,11 +146,7 @@ impl Facts {
         let find = |role: &str| existing.iter().find(|(name, _)| name == role);
         Ok(Facts {
             home: SchemaFacts::read(client, home).await?,
-            record_exists: record.is_some(),
-            may_write_record: match &record {
-                Some(row) => row.try_get(0)?,
-                None => false,
-            },
+            record: record(client, home).await?,
             dead_letters_exist: dead_letter::Access::read(client, home).await?.is_some(),
             attempts_exist: exists(client, home, attempt::TABLE).await?,
             progress_exists: progress.is_some(),
@@ -208,7 +197,7 @@ impl EmitFacts {
 }
 
 impl SchemaFacts {
-    async fn read(client: &Client, schema: &str) -> Result<SchemaFacts, Error> {
+    pub(super) async fn read(client: &Client, schema: &str) -> Result<SchemaFacts, Error> {
         let row = client
             .query_opt("select has_schema_privilege(oid, 'CREATE') from pg_namespace where nspname = $1", &[&schema])
             .await?;
@@ -217,6 +206,18 @@ impl SchemaFacts {
             None => SchemaFacts { exists: false, create: false },
         })
     }
+}
+
+/// Whether we may write the record of set-up; none: there is no such table.
+pub(super) async fn record(client: &Client, home: &str) -> Result<Option<bool>, Error> {
+    let row = client
+        .query_opt(
+            "select has_table_privilege(c.oid, 'INSERT') and has_schema_privilege(n.oid, 'USAGE')
+             from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = $2",
+            &[&home, &record::TABLE],
+        )
+        .await?;
+    row.map(|row| row.try_get(0)).transpose()
 }
 
 /// There is a table or view of that name.

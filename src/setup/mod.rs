@@ -7,6 +7,7 @@ mod adopt;
 pub mod apply;
 pub mod connector;
 pub mod facts;
+pub mod inbox;
 pub mod names;
 pub mod plan;
 pub mod print;

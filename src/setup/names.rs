@@ -4,7 +4,10 @@ use super::record;
 use crate::{
     config::Config,
     pipeline::outbox::{Columns, Outbox, TableName},
-    postgres::{attempt, dead_letter, progress, schema::Names},
+    postgres::{
+        attempt, dead_letter, progress,
+        schema::{INBOX_TABLES, Names},
+    },
 };
 
 /// The schema for what is walpost's own: that of the first outbox of walpost's own shape, else `walpost`.
@@ -15,7 +18,9 @@ pub fn home(config: &Config) -> &str {
 /// The table is one that walpost keeps for itself: a publication for all tables has it too.
 pub fn keeps(config: &Config, table: &TableName) -> bool {
     table.schema == home(config)
-        && [attempt::TABLE, dead_letter::TABLE, progress::TABLE, record::TABLE].iter().any(|own| table.table == *own)
+        && [&[attempt::TABLE, dead_letter::TABLE, progress::TABLE, record::TABLE][..], &INBOX_TABLES]
+            .concat()
+            .contains(&&*table.table)
 }
 
 /// The table has the columns of `sql/outbox.sql`, by those names: setup can make it. Any other is its owner's to make.

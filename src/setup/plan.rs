@@ -20,6 +20,7 @@ use crate::{
         publication::{Publication, Published},
         quote,
         schema::{self, Variant},
+        server::Server,
         slot::Slot,
         table::{self, Table},
     },
@@ -100,10 +101,10 @@ pub fn plan(config: &Config, facts: &Facts, wish: Wish) -> Plan {
     for (outbox, have) in &outboxes {
         if names::is_own(&outbox.columns) {
             let optional = have.table.is_some();
-            schema_of(&mut steps, facts, &outbox.name.schema, &have.schema, optional);
+            schema_of(&mut steps, &facts.server, &outbox.name.schema, &have.schema, optional);
         }
     }
-    schema_of(&mut steps, facts, names::home(config), &facts.home, true);
+    schema_of(&mut steps, &facts.server, names::home(config), &facts.home, true);
     for (outbox, have) in &outboxes {
         own_objects(&mut steps, config, facts, outbox, have, variant);
     }
@@ -128,7 +129,7 @@ pub fn plan(config: &Config, facts: &Facts, wish: Wish) -> Plan {
     } else {
         slot(&mut steps, config, facts);
     }
-    let recorded = record(&mut steps, config, facts);
+    let recorded = record(&mut steps, &facts.server, names::home(config), &facts.home, facts.record);
     let mut faults = faults(config, facts, &outboxes, wish.adopt);
     faults.extend(unpublishable.map(|fault| {
         let about = format!("publication {}", quote::ident(&config.publication));
@@ -147,17 +148,23 @@ pub fn plan(config: &Config, facts: &Facts, wish: Wish) -> Plan {
     Plan { steps, faults, notices, recorded }
 }
 
-fn statements(title: String, sql: String, makes: Vec<Made>, lacking: Option<String>, optional: bool) -> Step {
+pub(super) fn statements(
+    title: String,
+    sql: String,
+    makes: Vec<Made>,
+    lacking: Option<String>,
+    optional: bool,
+) -> Step {
     Step { title, sql, makes, action: Action::Statements, lacking, optional }
 }
 
-pub(super) fn schema_of(steps: &mut Vec<Step>, facts: &Facts, name: &str, have: &SchemaFacts, optional: bool) {
+pub(super) fn schema_of(steps: &mut Vec<Step>, server: &Server, name: &str, have: &SchemaFacts, optional: bool) {
     let made = Made::global(Kind::Schema, name);
     if have.exists || steps.iter().any(|step| step.makes.contains(&made)) {
         return;
     }
     let sql = format!("create schema {};", quote::ident(name));
-    steps.push(statements(format!("create {made}"), sql, vec![made], lacking_on_database(facts), optional));
+    steps.push(statements(format!("create {made}"), sql, vec![made], lacking_on_database(server), optional));
 }
 
 /// Table and function of an outbox of walpost's own shape.
@@ -173,7 +180,7 @@ fn own_objects(
         return;
     }
     let names = names::of(config, outbox);
-    let lacking = lacking_in_schema(facts, &outbox.name.schema, &have.schema);
+    let lacking = lacking_in_schema(&facts.server, &outbox.name.schema, &have.schema);
     let in_schema = |kind, name: &str| Made::in_schema(kind, &outbox.name.schema, name);
     if have.table.is_none() {
         let mut makes = vec![in_schema(Kind::Table, &outbox.name.table)];
@@ -223,7 +230,7 @@ fn emit(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
     let makes = ["emit", "emit_bytes"].map(|name| Made::in_schema(Kind::Function, home, name));
     let lacking = match emit.foreign {
         true => Some(format!("needs the owner of function {}", quote::qualified(home, "emit"))),
-        false => lacking_in_schema(facts, home, &facts.home),
+        false => lacking_in_schema(&facts.server, home, &facts.home),
     };
     let title = format!("create {} and emit_bytes for messages with the prefix {:?}", makes[0], outbox.name.table);
     steps.push(statements(title, schema::emit(home, &outbox.name.table), makes.into(), lacking, true));
@@ -236,7 +243,7 @@ pub(super) fn dead_letters(steps: &mut Vec<Step>, config: &Config, facts: &Facts
     }
     let home = names::home(config);
     let made = Made::in_schema(Kind::Table, home, dead_letter::TABLE);
-    let lacking = lacking_in_schema(facts, home, &facts.home);
+    let lacking = lacking_in_schema(&facts.server, home, &facts.home);
     steps.push(statements(format!("create {made}"), schema::dead_letter(home), vec![made], lacking, true));
 }
 
@@ -247,7 +254,7 @@ fn attempts(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
     }
     let home = names::home(config);
     let made = Made::in_schema(Kind::Table, home, attempt::TABLE);
-    let lacking = lacking_in_schema(facts, home, &facts.home);
+    let lacking = lacking_in_schema(&facts.server, home, &facts.home);
     steps.push(statements(format!("create {made}"), schema::attempt(home), vec![made], lacking, true));
 }
 
@@ -259,7 +266,7 @@ pub(super) fn progress(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
     let home = names::home(config);
     let function = |name| Made::in_schema(Kind::Function, home, name);
     let made = [Made::in_schema(Kind::Table, home, progress::TABLE), function(IS_STREAMED), function(IS_PUBLISHED)];
-    let lacking = lacking_in_schema(facts, home, &facts.home);
+    let lacking = lacking_in_schema(&facts.server, home, &facts.home);
     steps.push(statements(format!("create {}", made[0]), schema::progress(home), made.into(), lacking, true));
 }
 
@@ -271,7 +278,7 @@ fn event_state(steps: &mut Vec<Step>, config: &Config, facts: &Facts, outboxes: 
     let made = Made::in_schema(Kind::View, home, EVENT_STATE);
     let lacking = match &have.table {
         Some(table) if !table.may_select => Some("needs the owner of the outbox".to_owned()),
-        Some(_) | None => lacking_in_schema(facts, home, &facts.home),
+        Some(_) | None => lacking_in_schema(&facts.server, home, &facts.home),
     };
     let sql = names::of(config, outbox).event_state();
     steps.push(statements(format!("create {made}"), sql, vec![made], lacking, true));
@@ -337,7 +344,7 @@ fn publication(steps: &mut Vec<Step>, config: &Config, facts: &Facts, outboxes: 
                 sql
             }
         };
-        let lacking = lacking_on_database(facts)
+        let lacking = lacking_on_database(&facts.server)
             .or_else(|| outboxes.iter().find_map(|(outbox, have)| lacking_on_table(outbox, have)));
         steps.push(statements(format!("create {made}"), sql, vec![made], lacking, false));
         return;
@@ -453,17 +460,22 @@ pub fn slot_statement(slot: &str, failover: bool) -> String {
 }
 
 /// The record of what is made, right after its schema; whether there will be one.
-pub(super) fn record(steps: &mut Vec<Step>, config: &Config, facts: &Facts) -> bool {
-    let home = names::home(config);
-    if facts.record_exists {
-        return facts.may_write_record;
+pub(super) fn record(
+    steps: &mut Vec<Step>,
+    server: &Server,
+    home: &str,
+    have: &SchemaFacts,
+    exists: Option<bool>,
+) -> bool {
+    if let Some(may_write) = exists {
+        return may_write;
     }
     if steps.iter().all(|step| step.makes.is_empty() || step.makes.iter().all(|made| made.kind == Kind::Schema)) {
         // Nothing else is made, so a schema for the record alone is not made either.
         steps.retain(|step| !step.makes.iter().any(|made| made.kind == Kind::Schema));
         return false;
     }
-    let lacking = lacking_in_schema(facts, home, &facts.home);
+    let lacking = lacking_in_schema(server, home, have);
     let recorded = lacking.is_none();
     let made = Made::in_schema(Kind::Table, home, record::TABLE);
     let sql = schema::record(home);
@@ -472,24 +484,19 @@ pub(super) fn record(steps: &mut Vec<Step>, config: &Config, facts: &Facts) -> b
     recorded
 }
 
-pub(super) fn lacking_on_database(facts: &Facts) -> Option<String> {
-    (!facts.server.role.create_in_database).then(|| {
-        format!(
-            "grant create on database {} to {}",
-            quote::ident(&facts.server.database),
-            quote::ident(&facts.server.role.name)
-        )
+pub(super) fn lacking_on_database(server: &Server) -> Option<String> {
+    (!server.role.create_in_database).then(|| {
+        format!("grant create on database {} to {}", quote::ident(&server.database), quote::ident(&server.role.name))
     })
 }
 
 /// What we lack for making something in a schema that exists, or that is made before.
-fn lacking_in_schema(facts: &Facts, name: &str, have: &SchemaFacts) -> Option<String> {
+pub(super) fn lacking_in_schema(server: &Server, name: &str, have: &SchemaFacts) -> Option<String> {
     if have.exists {
-        (!have.create).then(|| {
-            format!("grant create on schema {} to {}", quote::ident(name), quote::ident(&facts.server.role.name))
-        })
+        (!have.create)
+            .then(|| format!("grant create on schema {} to {}", quote::ident(name), quote::ident(&server.role.name)))
     } else {
-        lacking_on_database(facts)
+        lacking_on_database(server)
     }
 }
 

@@ -6,7 +6,8 @@ use tokio_postgres::{Client, Error};
 
 use crate::postgres::{
     progress::{self, IS_PUBLISHED, IS_STREAMED},
-    quote, schema,
+    quote,
+    schema::{self, INBOX_FUNCTIONS, INBOX_ROLE, INBOX_STATS, INBOX_TABLES},
 };
 
 /// Name of the table, in walpost's home schema.
@@ -70,6 +71,17 @@ impl Made {
         Made { kind, schema: schema.to_owned(), name: name.to_owned() }
     }
 
+    /// It is the inbox's or its role.
+    pub(super) fn is_inbox(&self) -> bool {
+        match self.kind {
+            Kind::Table => INBOX_TABLES.contains(&&*self.name),
+            Kind::View => self.name == INBOX_STATS,
+            Kind::Function => INBOX_FUNCTIONS.iter().any(|(name, _)| *name == self.name),
+            Kind::Role => self.name == INBOX_ROLE,
+            Kind::Slot | Kind::Publication | Kind::TriggerFunction | Kind::Schema => false,
+        }
+    }
+
     /// The statement that drops it. Never CASCADE: what others hung on it is theirs.
     pub fn drop_statement(&self) -> String {
         let name = quote::ident(&self.name);
@@ -92,7 +104,10 @@ impl Made {
                 let arguments = match &*self.name {
                     "emit" => schema::EMIT_ARGUMENTS,
                     "emit_bytes" => schema::EMIT_BYTES_ARGUMENTS,
-                    _ => schema::ENQUEUE_ARGUMENTS,
+                    name => INBOX_FUNCTIONS
+                        .iter()
+                        .find(|(inbox, _)| *inbox == name)
+                        .map_or(schema::ENQUEUE_ARGUMENTS, |(_, arguments)| arguments),
                 };
                 format!("drop function if exists {qualified}({arguments})")
             }
@@ -171,6 +186,10 @@ mod tests {
         assert_eq!(
             Made::in_schema(Kind::Function, "w", "enqueue").drop_statement(),
             "drop function if exists w.enqueue(text, text, text, jsonb, jsonb, text, text, timestamptz)"
+        );
+        assert_eq!(
+            Made::in_schema(Kind::Function, "w", "inbox_claim").drop_statement(),
+            "drop function if exists w.inbox_claim(text, text)"
         );
     }
 }

@@ -66,16 +66,33 @@ impl Facts {
     }
 }
 
+/// Which half of what is on record is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Half {
+    /// The producer's: all but the inbox.
+    Outbox,
+    /// The consumer's.
+    Inbox,
+}
+
 /// Decides what is dropped and what stays.
-pub fn plan(config: &Config, facts: &Facts, drop_data: bool) -> Vec<Item> {
+pub fn plan(config: &Config, facts: &Facts, half: Half, drop_data: bool) -> Vec<Item> {
+    let is_shared = |made: &Made| made.kind == Kind::Schema || made.kind == Kind::Table && made.name == record::TABLE;
+    let of_half = |made: &Made| made.is_inbox() == (half == Half::Inbox);
+    let both = facts.made.iter().any(|made| !is_shared(made) && !of_half(made));
     let ours = |made: &Made| match made.kind {
         Kind::Slot => made.name == config.slot || bookmark::divide(&made.name).is_some_and(|(of, _)| of == config.slot),
         Kind::Publication => made.name == config.publication,
         Kind::View | Kind::Function | Kind::Table | Kind::TriggerFunction | Kind::Role | Kind::Schema => true,
     };
-    let shared = facts.made.iter().any(|made| !ours(made));
-    let rows = !drop_data && !facts.with_rows.is_empty();
+    let shared = half == Half::Outbox && facts.made.iter().any(|made| !ours(made));
+    let rows = !drop_data && facts.with_rows.iter().any(of_half);
     let kept = |made: &Made| match made.kind {
+        _ if is_shared(made) && both => Some("other things on record need it"),
+        _ if !is_shared(made) && !of_half(made) => Some(match half {
+            Half::Outbox => "it is the inbox's; teardown --inbox drops it",
+            Half::Inbox => "it is no part of the inbox",
+        }),
         Kind::Slot | Kind::Publication => (!ours(made)).then_some("it belongs to another set-up"),
         _ if shared => Some("another set-up uses it"),
         Kind::Table if rows && facts.with_rows.contains(made) => Some("it holds rows; --drop-data drops it"),
