@@ -14,6 +14,7 @@ pub mod connect;
 pub mod control;
 pub mod debezium;
 pub mod http;
+pub mod inbox;
 pub mod kafka;
 pub mod pipeline;
 pub mod postgres;

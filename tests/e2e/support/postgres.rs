@@ -61,6 +61,7 @@ pub struct Builder {
     settings: Vec<(String, String)>,
     hba: String,
     identity: Option<Identity>,
+    language: Option<&'static str>,
 }
 
 impl Builder {
@@ -75,6 +76,12 @@ impl Builder {
         self
     }
 
+    /// Messages in this language, where the server has a translation.
+    pub fn language(self, language: &'static str) -> Builder {
+        // gettext heeds LANGUAGE in every locale but C itself.
+        Builder { language: Some(language), ..self }.set("lc_messages", "C.UTF-8")
+    }
+
     pub fn tls(mut self, identity: Identity) -> Builder {
         self.identity = Some(identity);
         self
@@ -86,7 +93,8 @@ impl Builder {
         let data = folder.join("data");
         run("cp", [OsString::from("-a"), template(self.version, &programs).into(), data.clone().into()]);
         USER.give(&folder);
-        let server = Postgres { port: scratch::port(), programs, data, folder, process: Mutex::new(None) };
+        let language = self.language;
+        let server = Postgres { port: scratch::port(), programs, data, folder, language, process: Mutex::new(None) };
         let mut conf = format!("\nport = {}\nunix_socket_directories = '{}'\n", server.port, server.folder.display());
         for (setting, value) in SETTINGS {
             conf += &format!("{setting} = '{value}'\n");
@@ -112,12 +120,13 @@ pub struct Postgres {
     programs: PathBuf,
     folder: PathBuf,
     data: PathBuf,
+    language: Option<&'static str>,
     process: Mutex<Option<Process>>,
 }
 
 impl Postgres {
     pub fn configure(version: u16) -> Builder {
-        Builder { version, settings: Vec::new(), hba: TRUST.to_owned(), identity: None }
+        Builder { version, settings: Vec::new(), hba: TRUST.to_owned(), identity: None, language: None }
     }
 
     /// A private server with settings such as `"wal_sender_timeout=0"`.
@@ -242,6 +251,7 @@ impl Postgres {
             programs: self.programs.clone(),
             data,
             folder,
+            language: self.language,
             process: Mutex::new(None),
         };
         copy.set(&[&format!("port={}", copy.port), &format!("unix_socket_directories={}", copy.folder.display())]);
@@ -337,10 +347,12 @@ impl Postgres {
     fn launch(&self) -> Process {
         let mut command = USER.become_it();
         command.extend([self.programs.join("postgres").into(), "-D".into(), self.data.clone().into()]);
+        let mut environment = vec![("LC_ALL".into(), "C".into())];
+        environment.extend(self.language.map(|language| ("LANGUAGE".into(), language.into())));
         Process::start(&Launch {
             name: format!("PostgreSQL on port {}", self.port),
             command,
-            environment: vec![("LC_ALL".into(), "C".into())],
+            environment,
             folder: self.folder.clone(),
             log: self.log_path(),
             last_signal: Signal::Quit,
