@@ -30,6 +30,7 @@ mod suggest;
 mod tests;
 mod typed;
 mod value;
+mod webhook;
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
@@ -47,6 +48,7 @@ pub use flags::{FILE_ARGUMENT, Flags};
 pub use identifier::{NAME_BYTES_MAX, NameError};
 pub use kafka::KafkaProperties;
 pub use settings::Settings;
+pub use webhook::{SigningKey, Webhook};
 
 /// What a run does, with every default filled in.
 #[derive(Clone, Debug)]
@@ -117,6 +119,8 @@ pub struct Config {
     pub kafka: KafkaProperties,
     /// Where the stream is to begin again, once (`run --from-lsn`). No key of the configuration.
     pub rewind_to: Option<Lsn>,
+    /// How webhooks are sent.
+    pub webhook: Webhook,
     /// Bookmarks that a running walpost makes by itself; none: it makes none.
     pub bookmarks: Option<Rota>,
     /// Where the HTTP surface listens; none switches it off.

@@ -52,6 +52,7 @@ impl Settings {
             Some(file) => Some(self.secret("http.token_file", file)?),
             None => None,
         };
+        let webhook = self.webhook(&typed.webhook)?;
         let connector_keys = match &debezium {
             Some(_) if self.connector.is_empty() => shown::section(&typed.debezium),
             Some(_) => self.connector.clone(),
@@ -108,6 +109,7 @@ impl Settings {
                 replication: typed.topics.replication,
             },
             rewind_to: None,
+            webhook,
             bookmarks: typed.bookmarks.every.map(|every| Rota { every, keep: typed.bookmarks.keep }),
             http_token,
             http_listen: typed.http.listen,
@@ -199,7 +201,7 @@ impl Settings {
     }
 
     /// What a file holds, without the newline at its end.
-    fn secret(&self, path: &str, file: &str) -> Result<SecretString, ConfigError> {
+    pub(super) fn secret(&self, path: &str, file: &str) -> Result<SecretString, ConfigError> {
         let file = Path::new(file);
         let unreadable = |source| ConfigError::SecretFile { place: self.place(path), file: file.to_owned(), source };
         let text = std::fs::read_to_string(file).map_err(unreadable)?;

@@ -268,6 +268,8 @@ fn twin(path: &str) -> Option<String> {
     match path {
         "database_url" => Some("database_url_file".to_owned()),
         "database_url_file" => Some("database_url".to_owned()),
+        "webhook.secret" | "webhook.secret_next" => Some(format!("{path}_file")),
+        "webhook.secret_file" | "webhook.secret_next_file" => path.strip_suffix("_file").map(str::to_owned),
         _ => {
             let name = path.strip_prefix("kafka.")?;
             match kafka::held_by_file(name) {

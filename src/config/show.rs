@@ -9,7 +9,7 @@ use super::{
     error::Origin,
     file::insert_missing,
     kafka,
-    keys::{KEYS, Kind},
+    keys::{KEYS, Key, Kind},
     settings::Entry,
 };
 
@@ -89,7 +89,9 @@ fn push_outbox(text: &mut String, outbox: &Value, origin: &Origin) {
 fn shown(path: &str, value: &Value, config: &Config) -> Value {
     if path == "database_url" {
         Value::from(config.database.to_string())
-    } else if path.strip_prefix("kafka.").is_some_and(kafka::is_secret) {
+    } else if path.strip_prefix("kafka.").is_some_and(kafka::is_secret)
+        || Key::find(path).is_some_and(|key| key.kind == Kind::Secret)
+    {
         Value::from(HIDDEN)
     } else {
         value.clone()

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Arg, Args, Command, FromArgMatches, value_parser};
+use secrecy::ExposeSecret;
 use tempfile::TempDir;
 
 use crate::pipeline::{
@@ -441,6 +442,69 @@ fn secrets_are_never_shown() {
         let error = format!("{:?}", anyhow::Error::from(typed().file(toml).resolve(Needs::NOTHING).unwrap_err()));
         assert!(!error.contains("s3cret"), "{error}");
     }
+}
+
+#[test]
+fn webhooks_are_signed_with_secrets_that_nothing_prints() {
+    const KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let typed = typed();
+    let next = typed.write("next", "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8\n");
+    let typed = typed.variable("WALPOST_WEBHOOK_SECRET", KEY).flags(&["--webhook-secret-next-file", &next]);
+    let (config, settings) = (typed.config(), typed.settings().unwrap());
+    let keys: Vec<_> = config.webhook.secrets.iter().map(|key| key.bytes().expose_secret().len()).collect();
+    assert_eq!(keys, [24, 32]);
+    for text in [settings.to_toml(&config), settings.to_json(&config).unwrap(), format!("{config:?}")] {
+        assert!(!text.contains("MfKQ9r8") && !text.contains("AAECAw"), "{text}");
+    }
+    let twice = format!("[webhook]\nsecret = '{KEY}'\nsecret_file = 'x'");
+    for (toml, problem) in [
+        ("webhook.secret = 's3cretMfKQ9r8GKYqrTwjUPD8ILPZ'", "webhook.secret: this does not begin with whsec_"),
+        ("webhook.secret = 'whsec_s3cret,'", "webhook.secret: what follows whsec_ is no base64"),
+        ("webhook.secret = 'whsec_czNjcmV0'", "webhook.secret: the secret has 6 bytes; take 24 to 64"),
+        ("webhook.secret_next = 'whsec_s3cret'", "webhook.secret_next: what follows whsec_ is no base64"),
+        (twice.as_str(), "is given too; leave one of them out"),
+    ] {
+        let error = super::tests::typed().file(toml).error();
+        assert!(error.contains(problem) && !error.contains("s3cret"), "{error}");
+    }
+    let error = super::tests::typed().file(&format!("webhook.secret_next = '{KEY}'")).error();
+    assert!(error.contains("webhook.secret is not set, which this is to follow"), "{error}");
+}
+
+#[test]
+fn a_webhook_passes_on_headers_that_nobody_else_makes() {
+    let headers = |names: &str| typed().file(&format!("webhook.headers = '{names}'"));
+    let names = headers("X-Tenant, authorization,x-tenant").config().webhook.headers;
+    assert_eq!(names.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["x-tenant", "authorization"]);
+    for name in ["Host", "content-length", "Transfer-Encoding", "webhook-id", "X-Event-Anything", "idempotency-key"] {
+        let error = headers(name).error();
+        assert!(error.contains(&format!("a row cannot set {name}: walpost or the connection does")), "{error}");
+    }
+    for name in ["x y", "x:", "x,,y", "\u{e4}"] {
+        assert!(headers(name).error().contains("is no name of a header"), "{name}");
+    }
+}
+
+#[test]
+fn bounds_of_webhooks_hold_together() {
+    let webhook = typed().config().webhook;
+    let seconds = Duration::from_secs;
+    assert_eq!((webhook.timeout, webhook.backoff, webhook.backoff_max), (seconds(10), seconds(1), seconds(300)));
+    assert_eq!((webhook.attempts_max, webhook.lanes, webhook.allow_private), (10, 64, false));
+    for (toml, problem) in [
+        ("webhook.timeout = '0s'", "webhook.timeout: this must be above 0"),
+        ("webhook.backoff = '6m'", "webhook.backoff: this must be above 0 and at most webhook.backoff_max"),
+        ("webhook.lanes = 0", "webhook.lanes: 0 is not a count"),
+        ("webhook.attempts_max = 0", "webhook.attempts_max: 0 is not a count"),
+        ("webhook.ca_file = '/nowhere/ca.pem'", "webhook.ca_file: the file /nowhere/ca.pem cannot be read"),
+    ] {
+        let error = typed().file(toml).error();
+        assert!(error.contains(problem), "{error}");
+    }
+    let typed = typed();
+    let file = typed.write("ca.pem", "no certificate\n");
+    let error = typed.flags(&["--webhook-ca-file", &file]).error();
+    assert!(error.ends_with("ca.pem holds no certificate in PEM"), "{error}");
 }
 
 #[test]

@@ -74,9 +74,8 @@ pub(super) struct Typed {
     pub(super) debezium: BTreeMap<String, String>,
     #[serde(default, deserialize_with = "value::properties")]
     pub(super) webhook_urls: BTreeMap<String, String>,
-    #[serde(default)]
-    pub(super) webhook: Webhook,
     pub(super) bookmarks: Bookmarks,
+    pub(super) webhook: Webhook,
     pub(super) http: Http,
     /// Each with what it takes from the top level, which is the only one where no `[[outbox]]` is given.
     pub(super) outbox: Vec<Outbox>,
@@ -125,12 +124,6 @@ pub(super) struct Topics {
 }
 
 #[derive(Default, Deserialize)]
-pub(super) struct Webhook {
-    #[serde(default, deserialize_with = "value::texts")]
-    pub(super) allow_hosts: Vec<String>,
-}
-
-#[derive(Default, Deserialize)]
 pub(super) struct Prune {
     #[serde(default, deserialize_with = "value::optional_duration")]
     pub(super) every: Option<Duration>,
@@ -142,6 +135,36 @@ pub(super) struct Bookmarks {
     pub(super) every: Option<Duration>,
     #[serde(deserialize_with = "value::count")]
     pub(super) keep: usize,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Webhook {
+    #[serde(default, deserialize_with = "value::secret")]
+    pub(super) secret: Option<SecretString>,
+    #[serde(default, deserialize_with = "value::optional_text")]
+    pub(super) secret_file: Option<String>,
+    #[serde(default, deserialize_with = "value::secret")]
+    pub(super) secret_next: Option<SecretString>,
+    #[serde(default, deserialize_with = "value::optional_text")]
+    pub(super) secret_next_file: Option<String>,
+    #[serde(deserialize_with = "value::duration")]
+    pub(super) timeout: Duration,
+    #[serde(deserialize_with = "value::count")]
+    pub(super) attempts_max: usize,
+    #[serde(deserialize_with = "value::duration")]
+    pub(super) backoff: Duration,
+    #[serde(deserialize_with = "value::duration")]
+    pub(super) backoff_max: Duration,
+    #[serde(deserialize_with = "value::count")]
+    pub(super) lanes: usize,
+    #[serde(default, deserialize_with = "value::texts")]
+    pub(super) headers: Vec<String>,
+    #[serde(default, deserialize_with = "value::texts")]
+    pub(super) allow_hosts: Vec<String>,
+    #[serde(deserialize_with = "value::boolean")]
+    pub(super) allow_private: bool,
+    #[serde(default, deserialize_with = "value::optional_text")]
+    pub(super) ca_file: Option<String>,
 }
 
 #[derive(Deserialize)]

@@ -162,7 +162,7 @@ fn trust(settings: &TlsSettings, builder: &mut SslConnectorBuilder) -> Result<bo
 
 /// OpenSSL's default places, which are right when OpenSSL is the system's. One built into walpost looks where Linux
 /// distributions keep their bundle.
-fn trust_system(builder: &mut SslConnectorBuilder) -> Result<(), ErrorStack> {
+pub(crate) fn trust_system(builder: &mut SslConnectorBuilder) -> Result<(), ErrorStack> {
     let bundles = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
     let bundle = bundles.into_iter().find(|path| Path::new(path).exists());
     match bundle {

@@ -2,12 +2,14 @@
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use super::{error::Error, lanes::Patience, owned::OwnedRecord};
-use crate::{config::Config, postgres::dead_letter::ReasonClass};
+use super::{error::Error, lanes::Patience, owned::OwnedRecord, webhook};
+use crate::{
+    config::{Config, Sink},
+    postgres::dead_letter::ReasonClass,
+};
 
 /// What came of one try.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(dead_code)] // until there is a courier
 pub(super) enum Outcome {
     Delivered,
     /// It may pass, and another try follows.
@@ -30,7 +32,9 @@ pub(super) type Try = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 /// Who carries the records.
 #[derive(Debug)]
-pub(super) enum Courier {}
+pub(super) enum Courier {
+    Webhook(webhook::Courier),
+}
 
 /// A courier, and how it is to be used.
 pub(super) struct Opened {
@@ -41,12 +45,28 @@ pub(super) struct Opened {
 }
 
 impl Courier {
-    pub(super) fn open(_config: &Config) -> Result<Opened, Error> {
-        unimplemented!("each courier brings itself")
+    /// Of a sink that takes records one by one.
+    pub(super) fn open(config: &Config) -> Result<Opened, Error> {
+        match config.sink {
+            Sink::Webhook => {
+                let webhook = &config.webhook;
+                let courier = Courier::Webhook(webhook::Courier::open(webhook).map_err(Error::Webhook)?);
+                let patience = Patience {
+                    first: webhook.backoff,
+                    longest: webhook.backoff_max,
+                    attempts_max: Some(webhook.attempts_max),
+                };
+                Ok(Opened { courier, patience, width: webhook.lanes })
+            }
+            Sink::RabbitMq => unimplemented!("it brings itself"),
+            Sink::Kafka | Sink::Stdout => unreachable!("these take many records at once"),
+        }
     }
 
     /// Tries once.
-    pub(super) fn deliver(&self, _record: Arc<OwnedRecord>, _attempt: u32) -> Try {
-        match *self {}
+    pub(super) fn deliver(&self, record: Arc<OwnedRecord>, _attempt: u32) -> Try {
+        match self {
+            Courier::Webhook(courier) => courier.deliver(record),
+        }
     }
 }

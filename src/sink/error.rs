@@ -11,6 +11,8 @@ pub enum Error {
     Kafka(#[from] kafka::Error),
     #[error(transparent)]
     GivenUp(#[from] Box<GivenUp>),
+    #[error("OpenSSL cannot be set up for webhooks")]
+    Webhook(#[source] openssl::error::ErrorStack),
     #[error("standard output cannot be written")]
     Stdout(#[source] io::Error),
     /// Whoever read it has seen enough.
@@ -55,7 +57,7 @@ impl Error {
         match self {
             Error::Kafka(error) => error.is_local(),
             Error::GivenUp(_) => true,
-            Error::Stdout(_) | Error::Closed => false,
+            Error::Webhook(_) | Error::Stdout(_) | Error::Closed => false,
         }
     }
 
@@ -63,7 +65,7 @@ impl Error {
     pub fn is_permanent(&self) -> bool {
         match self {
             Error::Kafka(error) => error.is_permanent(),
-            Error::GivenUp(_) | Error::Stdout(_) | Error::Closed => true,
+            Error::GivenUp(_) | Error::Webhook(_) | Error::Stdout(_) | Error::Closed => true,
         }
     }
 }

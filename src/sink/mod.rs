@@ -21,6 +21,7 @@ mod singly;
 mod stdout;
 mod topics;
 mod transaction;
+pub(crate) mod webhook;
 
 use std::time::Instant;
 
