@@ -15,6 +15,7 @@ pub mod control;
 pub mod debezium;
 pub mod http;
 pub mod inbox;
+pub mod idempotency;
 pub mod kafka;
 pub mod pipeline;
 pub mod postgres;
