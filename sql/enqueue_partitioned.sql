@@ -9,16 +9,21 @@
 -- READ or above it may fail with serialization_failure instead, as any insert there.) A key is known for as long as
 -- its row in walpost.idempotency is kept. The function runs with the caller's rights; role walpost_enqueue (roles.sql)
 -- has just enough.
+--
+-- aggregate_version, where given, says which event of its aggregate this is: the version that the caller read, and one. Of two
+-- callers that read the same one is too late and fails with unique_violation; it reads anew and decides again (optimistic
+-- concurrency).
 
 create or replace function walpost.enqueue(
-    aggregate_type  text,
-    aggregate_id    text,
-    event_type      text,
-    payload         jsonb,
-    headers         jsonb       default null,
-    idempotency_key text        default null,
-    destination     text        default null,
-    occurred_at     timestamptz default null
+    aggregate_type    text,
+    aggregate_id      text,
+    event_type        text,
+    payload           jsonb,
+    headers           jsonb       default null,
+    idempotency_key   text        default null,
+    destination       text        default null,
+    occurred_at       timestamptz default null,
+    aggregate_version bigint      default null
 ) returns uuid
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -49,14 +54,50 @@ begin
         end loop;
     end if;
 
+    if enqueue.aggregate_version is not null and enqueue.aggregate_id is not null then
+        insert into walpost.aggregate_version (aggregate_type, aggregate_id, version, event_id)
+        values (enqueue.aggregate_type, enqueue.aggregate_id, enqueue.aggregate_version, event)
+        on conflict do nothing;
+        if not found then
+            raise exception 'version % of % % exists already', enqueue.aggregate_version, enqueue.aggregate_type, enqueue.aggregate_id
+                using errcode = 'unique_violation', hint = 'Read the aggregate anew, and try again with the version that follows.';
+        end if;
+    end if;
+
     insert into walpost.outbox
-        (id, aggregate_type, aggregate_id, event_type, payload, headers, destination, idempotency_key, occurred_at)
+        (id, aggregate_type, aggregate_id, event_type, payload, headers, destination, idempotency_key, occurred_at,
+         aggregate_version)
     values
         (event, enqueue.aggregate_type, enqueue.aggregate_id, enqueue.event_type, enqueue.payload, enqueue.headers,
-         enqueue.destination, enqueue.idempotency_key, coalesce(enqueue.occurred_at, clock_timestamp()));
+         enqueue.destination, enqueue.idempotency_key, coalesce(enqueue.occurred_at, clock_timestamp()),
+         enqueue.aggregate_version);
     return event;
 end
 $walpost$;
 
-comment on function walpost.enqueue(text, text, text, jsonb, jsonb, text, text, timestamptz)
+-- The function as an earlier version made it gives way, and who might call it may call this one. Where an application is
+-- calling it, run this file in one transaction: until then a call with few arguments may be meant for either.
+do $walpost$
+declare
+    former  constant regprocedure := to_regprocedure('walpost.enqueue(text, text, text, jsonb, jsonb, text, text, timestamptz)');
+    present constant regprocedure := 'walpost.enqueue(text, text, text, jsonb, jsonb, text, text, timestamptz, bigint)';
+    caller  text;
+begin
+    if former is null then
+        return;
+    end if;
+    if (select proacl from pg_catalog.pg_proc where oid = former) is not null then
+        execute format('revoke execute on function %s from public', present);
+        for caller in
+            select case a.grantee when 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end
+            from pg_catalog.pg_proc, aclexplode(proacl) a where pg_proc.oid = former
+        loop
+            execute format('grant execute on function %s to %s', present, caller);
+        end loop;
+    end if;
+    execute format('drop function %s', former);
+end
+$walpost$;
+
+comment on function walpost.enqueue(text, text, text, jsonb, jsonb, text, text, timestamptz, bigint)
     is 'Inserts an event into the outbox; the same idempotency key inserts once and returns the first id';

@@ -14,34 +14,47 @@ end
 $walpost$;
 
 -- A partitioned table's primary key must hold the partition key, and so must every unique constraint: idempotency
--- keys live in a table of their own.
+-- keys live in a table of their own, and so do the versions of aggregates.
 create table if not exists walpost.outbox (
-    id              uuid        not null default gen_random_uuid(),
-    seq             bigint      not null generated always as identity,
-    aggregate_type  text        not null,
-    aggregate_id    text,
-    event_type      text        not null,
-    payload         jsonb,
-    headers         jsonb       constraint outbox_headers_is_an_object check (jsonb_typeof(headers) = 'object'),
-    destination     text,
-    idempotency_key text,
-    occurred_at     timestamptz not null default clock_timestamp(),
-    txid            xid8        not null default pg_current_xact_id(),
+    id                uuid        not null default gen_random_uuid(),
+    seq               bigint      not null generated always as identity,
+    aggregate_type    text        not null,
+    aggregate_id      text,
+    event_type        text        not null,
+    payload           jsonb,
+    headers           jsonb       constraint outbox_headers_is_an_object check (jsonb_typeof(headers) = 'object'),
+    destination       text,
+    idempotency_key   text,
+    occurred_at       timestamptz not null default clock_timestamp(),
+    txid              xid8        not null default pg_current_xact_id(),
+    aggregate_version bigint,
     primary key (id, occurred_at)
 ) partition by range (occurred_at);
 
-comment on table  walpost.outbox                 is 'Transactional outbox: walpost sends each inserted row to Kafka, in commit order';
-comment on column walpost.outbox.id              is 'Identity of the event; header id of the record';
-comment on column walpost.outbox.seq             is 'Order of insertion. Not the order of commits: never use it as a high-water mark';
-comment on column walpost.outbox.aggregate_type  is 'Kind of thing the event is about; names the topic unless destination does';
-comment on column walpost.outbox.aggregate_id    is 'Which thing; key of the record, so that its events stay in order. NULL: no key, no order';
-comment on column walpost.outbox.event_type      is 'What happened; header event_type';
-comment on column walpost.outbox.payload         is 'Value of the record. SQL NULL sends a tombstone';
-comment on column walpost.outbox.headers         is 'JSON object; each member becomes a header of the record';
-comment on column walpost.outbox.destination     is 'Topic of this event, when the usual one is not wanted';
-comment on column walpost.outbox.idempotency_key is 'Copied to the record; uniqueness is kept by table idempotency, see enqueue()';
-comment on column walpost.outbox.occurred_at     is 'When it happened; header occurred_at; chooses the partition';
-comment on column walpost.outbox.txid            is 'The inserting transaction; proves later that the row is published. Leave it to its default';
+-- A table that an earlier version made has no versions yet. For the lock that the column needs this waits two seconds at most.
+do $walpost$
+begin
+    if not exists (select from pg_catalog.pg_attribute
+                   where attrelid = 'walpost.outbox'::regclass and attname = 'aggregate_version') then
+        perform set_config('lock_timeout', '2s', true);
+        alter table walpost.outbox add column aggregate_version bigint;
+    end if;
+end
+$walpost$;
+
+comment on table  walpost.outbox                   is 'Transactional outbox: walpost sends each inserted row to Kafka, in commit order';
+comment on column walpost.outbox.id                is 'Identity of the event; header id of the record';
+comment on column walpost.outbox.seq               is 'Order of insertion. Not the order of commits: never use it as a high-water mark';
+comment on column walpost.outbox.aggregate_type    is 'Kind of thing the event is about; names the topic unless destination does';
+comment on column walpost.outbox.aggregate_id      is 'Which thing; key of the record, so that its events stay in order. NULL: no key, no order';
+comment on column walpost.outbox.event_type        is 'What happened; header event_type';
+comment on column walpost.outbox.payload           is 'Value of the record. SQL NULL sends a tombstone';
+comment on column walpost.outbox.headers           is 'JSON object; each member becomes a header of the record';
+comment on column walpost.outbox.destination       is 'Topic of this event, when the usual one is not wanted';
+comment on column walpost.outbox.idempotency_key   is 'Copied to the record; uniqueness is kept by table idempotency, see enqueue()';
+comment on column walpost.outbox.occurred_at       is 'When it happened; header occurred_at; chooses the partition';
+comment on column walpost.outbox.txid              is 'The inserting transaction; proves later that the row is published. Leave it to its default';
+comment on column walpost.outbox.aggregate_version is 'Which event of its aggregate, counted by the application. Header aggregate_version; each number once by enqueue()';
 
 create table if not exists walpost.idempotency (
     key        text        primary key,
@@ -50,6 +63,16 @@ create table if not exists walpost.idempotency (
 );
 
 comment on table walpost.idempotency is 'Which event each idempotency key stands for; written by enqueue()';
+
+create table if not exists walpost.aggregate_version (
+    aggregate_type text   not null,
+    aggregate_id   text   not null,
+    version        bigint not null,
+    event_id       uuid   not null,
+    primary key (aggregate_type, aggregate_id, version)
+);
+
+comment on table walpost.aggregate_version is 'Which event each version of an aggregate is; written by enqueue()';
 
 -- Makes the partitions of `days` days (UTC) from first_day on; returns how many it made. What exists is left alone.
 -- A new partition is attached rather than created in place: that locks neither readers nor writers of the outbox, only

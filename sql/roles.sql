@@ -69,6 +69,15 @@ begin
 end
 $walpost$;
 
+-- What makes keys for it (idempotency_key.sql).
+do $walpost$
+begin
+    if to_regproc('walpost.idempotency_key') is not null then
+        grant execute on function walpost.idempotency_key to walpost_enqueue;
+    end if;
+end
+$walpost$;
+
 -- The outbox without a table (emit.sql).
 do $walpost$
 begin
@@ -88,6 +97,10 @@ begin
         grant insert, select on walpost.idempotency to walpost_enqueue;
         grant select, delete on walpost.idempotency to walpost_operate;
         revoke execute on function walpost.make_partitions from public;
+    end if;
+    if to_regclass('walpost.aggregate_version') is not null then
+        grant insert on walpost.aggregate_version to walpost_enqueue;
+        grant select, delete on walpost.aggregate_version to walpost_operate;
     end if;
 end
 $walpost$;

@@ -128,7 +128,7 @@ pub(super) mod tests {
     /// `walpost.outbox` as `sql/outbox.sql` makes it.
     pub(in crate::check) fn default_table() -> Table {
         let names = ["id", "seq", "aggregate_type", "aggregate_id", "event_type", "payload", "headers", "destination"];
-        let more = ["idempotency_key", "occurred_at", "txid"];
+        let more = ["idempotency_key", "occurred_at", "aggregate_version", "txid"];
         let column = |name: &&str| Column {
             name: (*name).to_owned(),
             type_name: if *name == "txid" { "xid8" } else { "text" }.to_owned(),

@@ -216,6 +216,7 @@ fn optional(outbox: &Outbox) -> impl Iterator<Item = &String> {
         &columns.headers,
         &columns.destination,
         &columns.idempotency_key,
+        &columns.aggregate_version,
         &columns.occurred_at,
         &columns.traceparent,
         &columns.tracestate,

@@ -55,6 +55,7 @@ pub const COLUMNS: &[&str] = &[
     "headers",
     "destination",
     "idempotency_key",
+    "aggregate_version",
     "occurred_at",
     "traceparent",
     "tracestate",

@@ -50,6 +50,8 @@ pub(super) struct ColumnNames {
     #[serde(deserialize_with = "value::optional_name")]
     idempotency_key: Option<String>,
     #[serde(deserialize_with = "value::optional_name")]
+    aggregate_version: Option<String>,
+    #[serde(deserialize_with = "value::optional_name")]
     occurred_at: Option<String>,
     #[serde(deserialize_with = "value::optional_name")]
     traceparent: Option<String>,
@@ -98,6 +100,7 @@ impl ColumnNames {
             headers: optional(self.headers, "headers"),
             destination: optional(self.destination, "destination"),
             idempotency_key: optional(self.idempotency_key, "idempotency_key"),
+            aggregate_version: optional(self.aggregate_version, "aggregate_version"),
             occurred_at: optional(self.occurred_at, occurred_at),
             traceparent: optional(self.traceparent, "traceparent"),
             tracestate: optional(self.tracestate, "tracestate"),

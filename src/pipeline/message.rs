@@ -28,7 +28,7 @@ use super::{
 };
 
 /// What a message may say of its event, beside what the templates of topic and type name.
-pub const MEMBERS: [&str; 11] = [
+pub const MEMBERS: [&str; 12] = [
     ID,
     AGGREGATE_TYPE,
     AGGREGATE_ID,
@@ -37,6 +37,7 @@ pub const MEMBERS: [&str; 11] = [
     HEADERS,
     "destination",
     "idempotency_key",
+    "aggregate_version",
     OCCURRED_AT,
     "traceparent",
     "tracestate",
@@ -65,7 +66,8 @@ pub enum Malformed {
     NoId,
     #[error(
         "the message has a member {0:?}, which no event has: there are id, aggregate_type, aggregate_id, event_type, payload, \
-         payload_base64, headers, destination, idempotency_key, occurred_at, traceparent, tracestate and what route.topic and cloudevents.type name"
+         payload_base64, headers, destination, idempotency_key, aggregate_version, occurred_at, traceparent, tracestate and what route.topic and \
+         cloudevents.type name"
     )]
     Unknown(String),
     #[error("the message has member {0:?} twice")]

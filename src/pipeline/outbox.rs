@@ -120,6 +120,7 @@ pub struct Columns {
     pub headers: Optional,
     pub destination: Optional,
     pub idempotency_key: Optional,
+    pub aggregate_version: Optional,
     pub occurred_at: Optional,
     pub traceparent: Optional,
     pub tracestate: Optional,

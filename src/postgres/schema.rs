@@ -19,6 +19,7 @@ const ATTEMPT: &str = include_str!("../../sql/attempt.sql");
 const PROGRESS: &str = include_str!("../../sql/progress.sql");
 const TXID: &str = include_str!("../../sql/txid.sql");
 const EMIT: &str = include_str!("../../sql/emit.sql");
+const IDEMPOTENCY_KEY: &str = include_str!("../../sql/idempotency_key.sql");
 const EVENT_STATE: &str = include_str!("../../sql/event_state.sql");
 const INBOX: &str = include_str!("../../sql/inbox.sql");
 const PUBLICATION_TABLE: &str = "\
@@ -42,8 +43,25 @@ end
 $walpost$;
 ";
 
+/// Of an outbox with rows: as `outbox.sql` does, but that it makes no index.
+const VERSION_COLUMN: &str = "\
+do $walpost$
+begin
+    perform set_config('lock_timeout', '2s', true);
+    alter table walpost.outbox add column if not exists aggregate_version bigint;
+end
+$walpost$;
+";
+
+const VERSION_INDEX: &str = "\
+create unique index concurrently on walpost.outbox (aggregate_type, aggregate_id, aggregate_version)
+    where aggregate_version is not null;
+";
+
 /// Arguments of `enqueue`, as its signature is written.
-pub const ENQUEUE_ARGUMENTS: &str = "text, text, text, jsonb, jsonb, text, text, timestamptz";
+pub const ENQUEUE_ARGUMENTS: &str = "text, text, text, jsonb, jsonb, text, text, timestamptz, bigint";
+/// Those that it had before there were versions of aggregates.
+pub const ENQUEUE_ARGUMENTS_BEFORE: &str = "text, text, text, jsonb, jsonb, text, text, timestamptz";
 /// Arguments of `emit` and `emit_bytes`.
 pub const EMIT_ARGUMENTS: &str = "text, text, text, jsonb, jsonb, text, text, timestamptz, text";
 pub const EMIT_BYTES_ARGUMENTS: &str = "text, text, text, bytea, jsonb, text, text, timestamptz, text";
@@ -104,6 +122,11 @@ pub fn inbox(schema: &str) -> String {
     Names::of_schema(schema).render(INBOX)
 }
 
+/// The function `idempotency_key`, in `schema`.
+pub fn idempotency_key(schema: &str) -> String {
+    Names::of_schema(schema).render(IDEMPOTENCY_KEY)
+}
+
 /// The functions `emit` and `emit_bytes`, in `schema`, which take this prefix where none is given.
 pub fn emit(schema: &str, prefix: &str) -> String {
     let default = format!("default {}", quote::literal(prefix));
@@ -130,6 +153,16 @@ impl Names {
             Variant::Plain => ENQUEUE,
             Variant::Partitioned => ENQUEUE_PARTITIONED,
         })
+    }
+
+    /// The column of versions, for a table that is there and has no partitions.
+    pub fn version_column(&self) -> String {
+        self.render(VERSION_COLUMN)
+    }
+
+    /// The index that keeps them unique: one statement, for which no writer waits, and not for a transaction.
+    pub fn version_index(&self) -> String {
+        self.render(VERSION_INDEX)
     }
 
     /// The trigger that keeps `txid` true.
@@ -232,7 +265,7 @@ fn next_token(text: &str) -> &str {
 mod tests {
     use super::*;
 
-    const ALL: [&str; 16] = [
+    const ALL: [&str; 19] = [
         ATTEMPT,
         OUTBOX,
         OUTBOX_PARTITIONED,
@@ -249,6 +282,9 @@ mod tests {
         TXID,
         EVENT_STATE,
         INBOX,
+        IDEMPOTENCY_KEY,
+        VERSION_COLUMN,
+        VERSION_INDEX,
     ];
 
     fn names(schema: &str, table: &str, publication: &str) -> Names {
@@ -285,7 +321,7 @@ mod tests {
     fn a_name_cannot_close_a_function_body() {
         let hostile = names("a$walpost$", "b$walpost_1$", "walpost");
         let sql = hostile.enqueue(Variant::Plain);
-        assert_eq!(sql.matches("$walpost_2$").count(), 2);
+        assert_eq!(sql.matches("$walpost_2$").count(), 4);
     }
 
     #[test]

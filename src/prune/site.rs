@@ -66,15 +66,16 @@ pub(super) struct Site {
     /// Rows that occurred before it are old enough; a timestamptz as text.
     pub(super) cutoff: String,
     pub(super) occurred_at: Option<String>,
-    pub(super) keys: Option<Keys>,
+    pub(super) keys: Vec<Keys>,
 }
 
-/// The table of idempotency keys beside a partitioned outbox. A key goes with its event.
+/// A table beside a partitioned outbox that keeps unique what its events have: idempotency keys, or the versions of
+/// aggregates. A key goes with its event.
 pub(super) struct Keys {
     /// As SQL writes it.
     pub(super) table: String,
-    pub(super) event_id: String,
-    pub(super) key: String,
+    /// Its columns, each with the outbox's, as SQL writes them.
+    columns: Vec<(&'static str, String)>,
 }
 
 impl Site {
@@ -106,10 +107,10 @@ impl Site {
         }
         let publication = Publication::read(client, server.major(), &config.publication).await?;
         judge_publication(config, outbox, publication.as_ref(), &name)?;
-        let keys = Keys::read(client, outbox, table.kind).await?;
+        let keys = Keys::read(client, outbox, &table).await?;
         let home = names::home(config);
         let letters = dead_letter::Access::read(client, home).await?;
-        rights(client, &name, &role, table.oid, keys.as_ref(), letters, home, dry_run).await?;
+        rights(client, &name, &role, table.oid, &keys, letters, home, dry_run).await?;
         let proof = Proof::read(client, config, outbox, server.major(), &published, letters.is_some()).await?;
         let cutoff: String = client
             .query_one("select (clock_timestamp() - make_interval(secs => $1))::text", &[&retention.as_secs_f64()])
@@ -144,31 +145,33 @@ impl Site {
         format!("select {}, count(*) from {rows} where {span} group by 1", self.class)
     }
 
-    /// Deletes what is prunable, with its idempotency keys, and gives how many rows that were.
+    /// Deletes what is prunable, with its keys, and gives how many rows that were.
     pub(super) fn delete(&self, rows: &str, span: &str) -> String {
         let condition = format!("{span} and {} = '{}'", self.class, Class::Prunable.word());
-        match &self.keys {
-            None => {
-                format!("with gone as (delete from {rows} where {condition} returning 1) select count(*) from gone")
-            }
-            Some(keys) => format!(
-                "with gone as (delete from {rows} where {condition} returning o.{key} as key, o.{id} as event_id),
-                 forgotten as (delete from {table} k using gone where k.key = gone.key and k.event_id = gone.event_id)
-                 select count(*) from gone",
-                table = keys.table,
-                key = keys.key,
-                id = keys.event_id
-            ),
-        }
+        let mut columns: Vec<_> = self.keys.iter().flat_map(Keys::selected).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        let returning = if columns.is_empty() { "1".to_owned() } else { columns.join(", ") };
+        let forgotten = self.keys.iter().enumerate().map(|(number, keys)| {
+            format!(", forgotten_{number} as (delete from {} k using gone where {})", keys.table, keys.condition())
+        });
+        format!(
+            "with gone as (delete from {rows} where {condition} returning {returning}){} select count(*) from gone",
+            forgotten.collect::<String>()
+        )
     }
 
-    /// Deletes the idempotency keys of rows that go by another way.
+    /// Deletes the keys of rows that go by another way.
     pub(super) fn forget(&self, rows: &str, span: &str) -> Option<String> {
-        let Keys { table, key, event_id } = self.keys.as_ref()?;
-        Some(format!(
-            "delete from {table} k using (select o.{key} as key, o.{event_id} as event_id from {rows} where {span}) gone
-             where k.key = gone.key and k.event_id = gone.event_id"
-        ))
+        let statements = self.keys.iter().map(|keys| {
+            let columns = keys.selected().collect::<Vec<_>>().join(", ");
+            format!(
+                "delete from {} k using (select {columns} from {rows} where {span}) gone where {};",
+                keys.table,
+                keys.condition()
+            )
+        });
+        (!self.keys.is_empty()).then(|| statements.collect())
     }
 }
 
@@ -214,7 +217,7 @@ async fn rights(
     table: &str,
     role: &str,
     oid: u32,
-    keys: Option<&Keys>,
+    keys: &[Keys],
     letters: Option<dead_letter::Access>,
     home: &str,
     dry_run: bool,
@@ -226,7 +229,7 @@ async fn rights(
     if !row.try_get::<_, bool>(0)? || !dry_run && !row.try_get::<_, bool>(1)? {
         grants.push(format!("GRANT SELECT, DELETE ON {table} TO {role}"));
     }
-    if let Some(keys) = keys {
+    for keys in keys {
         let row = client
             .query_one(
                 "select has_table_privilege($1::text, 'SELECT') and has_table_privilege($1::text, 'DELETE')",
@@ -247,17 +250,41 @@ async fn rights(
 }
 
 impl Keys {
-    async fn read(client: &Client, outbox: &Outbox, kind: Kind) -> Result<Option<Keys>, Error> {
-        if kind != Kind::Partitioned || !names::is_own(&outbox.columns) {
-            return Ok(None);
+    async fn read(client: &Client, outbox: &Outbox, table: &Table) -> Result<Vec<Keys>, Error> {
+        let mut found = Vec::new();
+        if table.kind != Kind::Partitioned || !names::is_own(&outbox.columns) {
+            return Ok(found);
         }
-        let table = qualified(&outbox.name.schema, "idempotency");
-        let exists: bool = client.query_one("select to_regclass($1) is not null", &[&table]).await?.try_get(0)?;
-        Ok(exists.then(|| Keys {
-            table,
-            event_id: ident(&outbox.columns.id),
-            key: ident(&outbox.columns.idempotency_key.name),
-        }))
+        let own = &outbox.columns;
+        let versions = [
+            ("aggregate_type", &own.aggregate_type.name),
+            ("aggregate_id", &own.aggregate_id),
+            ("version", &own.aggregate_version.name),
+        ];
+        for (name, columns) in
+            [("idempotency", &[("key", &own.idempotency_key.name)][..]), ("aggregate_version", &versions)]
+        {
+            let keys = Keys {
+                table: qualified(&outbox.name.schema, name),
+                columns: columns.iter().chain(&[("event_id", &own.id)]).map(|(key, own)| (*key, ident(own))).collect(),
+            };
+            let exists: bool =
+                client.query_one("select to_regclass($1) is not null", &[&keys.table]).await?.try_get(0)?;
+            if exists && columns.iter().all(|(_, own)| table.column(own).is_some()) {
+                found.push(keys);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The columns of row `o` that name a key, under the names that the table has for them.
+    fn selected(&self) -> impl Iterator<Item = String> + '_ {
+        self.columns.iter().map(|(key, own)| format!("o.{own} as {key}"))
+    }
+
+    /// Key `k` is that of a row `gone`.
+    fn condition(&self) -> String {
+        self.columns.iter().map(|(key, _)| format!("k.{key} = gone.{key}")).collect::<Vec<_>>().join(" and ")
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     config::Config,
     postgres::{
-        coverage, progress,
+        coverage, progress, quote,
         slot::{self, Blocker, SlotError},
         sql::Sql,
     },
@@ -69,6 +69,10 @@ pub async fn apply(
     for step in &steps {
         news(News::Done(&step.title));
     }
+    for step in plan.ours().filter(|step| step.action == Action::Index) {
+        index(client, config, step).await?;
+        news(News::Done(&step.title));
+    }
     let rewrite = plan.ours().find(|step| step.action == Action::Rewrite);
     if let Some(step) = rewrite {
         client
@@ -112,6 +116,30 @@ pub async fn apply(
     }
     for step in [rewrite, adopted].into_iter().flatten() {
         news(News::Done(&step.title));
+    }
+    Ok(())
+}
+
+/// Makes the index of versions. What was left of one by a set-up that was ended goes first: it serves nobody.
+async fn index(client: &Client, config: &Config, step: &Step) -> Result<(), ApplyError> {
+    let tables: Vec<_> = config.outboxes.iter().map(|it| quote::qualified(&it.name.schema, &it.name.table)).collect();
+    let left = client
+        .query(
+            "select format('drop index concurrently if exists %s', i.indexrelid::regclass)
+             from pg_index i join pg_attribute a on attrelid = indrelid and attnum = any (indkey)
+             where not indisvalid and attname = 'aggregate_version'
+               and indrelid in (select to_regclass(name) from unnest($1::text[]) as name)",
+            &[&tables],
+        )
+        .await?;
+    let mut statements = Vec::new();
+    for row in &left {
+        statements.push(row.try_get::<_, &str>(0)?);
+    }
+    statements.push(&step.sql);
+    for statement in statements {
+        let failed = |source| ApplyError::Step { title: step.title.clone(), source };
+        client.batch_execute(statement).await.map_err(failed)?;
     }
     Ok(())
 }

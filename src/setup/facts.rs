@@ -11,6 +11,7 @@ use crate::{
         publication::Publication,
         refusal::Refusal,
         replication::Replication,
+        schema::ENQUEUE_ARGUMENTS_BEFORE,
         server::Server,
         slot::Slot,
         table::Table,
@@ -44,6 +45,8 @@ pub struct Facts {
     pub progress_is_foreign: bool,
     /// The view of what has become of each event is there.
     pub event_state_exists: bool,
+    /// The function `idempotency_key` is at home.
+    pub idempotency_key_exists: bool,
     /// None where no outbox is messages.
     pub emit: Option<EmitFacts>,
     /// One for each outbox table of the configuration, in its order.
@@ -83,6 +86,12 @@ pub struct OutboxFacts {
     pub schema: SchemaFacts,
     pub table: Option<Table>,
     pub enqueue_exists: bool,
+    /// It is one that an earlier version made, which takes no version of the aggregate.
+    pub enqueue_is_former: bool,
+    /// It is another role's.
+    pub enqueue_is_foreign: bool,
+    /// An index keeps the versions of aggregates unique.
+    pub versions_are_unique: bool,
     /// The table of idempotency keys that a partitioned outbox has.
     pub idempotency_exists: bool,
     /// The roles have their rights on it.
@@ -106,8 +115,19 @@ impl Facts {
                     "select exists (select from pg_proc p join pg_namespace n on n.oid = p.pronamespace
                                     where n.nspname = $1 and p.proname = 'enqueue'),
                             exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace
-                                    where n.nspname = $1 and c.relname = 'idempotency')",
-                    &[&outbox.name.schema],
+                                    where n.nspname = $1 and c.relname = 'idempotency'),
+                            exists (select from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+                                    where n.nspname = $1 and p.proname = 'enqueue' and oidvectortypes(p.proargtypes) = $2),
+                            exists (select from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+                                    where n.nspname = $1 and p.proname = 'enqueue' and not pg_has_role(p.proowner, 'USAGE')),
+                            exists (select from pg_index i join pg_attribute a on attrelid = indrelid and attnum = any (indkey)
+                                    where indrelid = $3::oid and indisunique and indisvalid and attname = $4)",
+                    &[
+                        &outbox.name.schema,
+                        &ENQUEUE_ARGUMENTS_BEFORE.replace("timestamptz", "timestamp with time zone"),
+                        &table.as_ref().map_or(0, |table| table.oid),
+                        &outbox.columns.aggregate_version.name,
+                    ],
                 )
                 .await?;
             outboxes.push(OutboxFacts {
@@ -122,6 +142,9 @@ impl Facts {
                 table,
                 enqueue_exists: row.try_get(0)?,
                 idempotency_exists: row.try_get(1)?,
+                enqueue_is_former: row.try_get(2)?,
+                enqueue_is_foreign: row.try_get(3)?,
+                versions_are_unique: row.try_get(4)?,
             });
         }
         let roles = client
@@ -154,6 +177,14 @@ impl Facts {
             progress_is_foreign: known.as_ref().is_some_and(|known| known.system_identifier != system_identifier),
             known,
             event_state_exists: exists(client, home, EVENT_STATE).await?,
+            idempotency_key_exists: client
+                .query_one(
+                    "select exists (select from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+                                    where n.nspname = $1 and p.proname = 'idempotency_key')",
+                    &[&home],
+                )
+                .await?
+                .try_get(0)?,
             emit: EmitFacts::read(client, config).await?,
             outboxes,
             publication: Publication::read(client, server.major(), &config.publication).await?,
@@ -250,6 +281,8 @@ async fn granted(client: &Client, table: u32, schema: &str) -> Result<bool, Erro
             "select count(*) = 3 and coalesce(bool_and(
                         has_schema_privilege(r.oid, n.oid, 'USAGE') and case r.rolname
                             when 'walpost_enqueue' then has_table_privilege(r.oid, $1::oid, 'INSERT')
+                                and not exists (select from pg_class c where c.relnamespace = n.oid and c.relname = 'aggregate_version'
+                                                and not has_table_privilege(r.oid, c.oid, 'INSERT'))
                             else has_table_privilege(r.oid, $1::oid, 'SELECT') end), false)
              from pg_roles r, pg_namespace n where r.rolname = any($2) and n.nspname = $3",
             &[&table, &&ROLES[..], &schema],

@@ -18,9 +18,12 @@ pub fn home(config: &Config) -> &str {
 /// The table is one that walpost keeps for itself: a publication for all tables has it too.
 pub fn keeps(config: &Config, table: &TableName) -> bool {
     table.schema == home(config)
-        && [&[attempt::TABLE, dead_letter::TABLE, progress::TABLE, record::TABLE][..], &INBOX_TABLES]
-            .concat()
-            .contains(&&*table.table)
+        && [
+            &[attempt::TABLE, dead_letter::TABLE, progress::TABLE, record::TABLE, "idempotency", "aggregate_version"][..],
+            &INBOX_TABLES,
+        ]
+        .concat()
+        .contains(&&*table.table)
 }
 
 /// The table has the columns of `sql/outbox.sql`, by those names: setup can make it. Any other is its owner's to make.
@@ -34,6 +37,7 @@ pub fn is_own(columns: &Columns) -> bool {
         headers,
         destination,
         idempotency_key,
+        aggregate_version,
         occurred_at,
         // No columns of it; a table that was given them is still ours.
         traceparent: _,
@@ -50,12 +54,18 @@ pub fn is_own(columns: &Columns) -> bool {
         (&headers.name, "headers"),
         (&destination.name, "destination"),
         (&idempotency_key.name, "idempotency_key"),
+        (&aggregate_version.name, "aggregate_version"),
         (&occurred_at.name, "occurred_at"),
         (&seq.name, "seq"),
         (&txid.name, "txid"),
     ]
     .iter()
     .all(|(name, own)| name == own)
+}
+
+/// There is a function that takes idempotency keys, and so one that makes them, at home.
+pub fn makes_keys(config: &Config) -> bool {
+    !config.messages.is_empty() || config.outboxes.iter().any(|outbox| is_own(&outbox.columns))
 }
 
 /// The first outbox of walpost's own shape in its schema: the one that the schema's `enqueue` serves.

@@ -19,12 +19,15 @@ use crate::{
         progress::{self, IS_PUBLISHED, IS_STREAMED, Progress},
         publication::{Publication, Published},
         quote,
-        schema::{self, Variant},
+        schema::{self, Names, Variant},
         server::Server,
         slot::Slot,
         table::{self, Table},
     },
 };
+
+/// The table of versions beside a partitioned outbox.
+const VERSIONS: &str = "aggregate_version";
 
 /// What set-up would do.
 #[derive(Clone, Debug)]
@@ -59,6 +62,8 @@ pub struct Step {
 pub enum Action {
     /// Run its statements in the one transaction.
     Statements,
+    /// Run its one statement after that transaction: it makes an index while others write.
+    Index,
     /// Run them after that transaction, since they take long and must hold nothing up.
     Rewrite,
     /// Make the slot, after all that.
@@ -109,6 +114,7 @@ pub fn plan(config: &Config, facts: &Facts, wish: Wish) -> Plan {
         own_objects(&mut steps, config, facts, outbox, have, variant);
     }
     emit(&mut steps, config, facts);
+    idempotency_key(&mut steps, config, facts);
     dead_letters(&mut steps, config, facts);
     attempts(&mut steps, config, facts);
     progress(&mut steps, config, facts);
@@ -186,6 +192,7 @@ fn own_objects(
         let mut makes = vec![in_schema(Kind::Table, &outbox.name.table)];
         if variant == Variant::Partitioned {
             makes.push(in_schema(Kind::Table, "idempotency"));
+            makes.push(in_schema(Kind::Table, VERSIONS));
             makes.push(in_schema(Kind::Function, "make_partitions"));
         }
         let kind = if variant == Variant::Partitioned { ", partitioned by day" } else { "" };
@@ -212,12 +219,70 @@ fn own_objects(
         Some(table) if table.kind == table::Kind::Partitioned => Variant::Partitioned,
         Some(_) => Variant::Plain,
     };
+    let versioned = versions(steps, outbox, have, &names);
     // For a partitioned table that someone made without the table of keys there is no enqueue that would work.
     let possible = variant == Variant::Plain || have.table.is_none() || have.idempotency_exists;
-    if !have.enqueue_exists && possible && names::is_first_in_schema(config, outbox) {
+    if (!have.enqueue_exists || have.enqueue_is_former) && possible && names::is_first_in_schema(config, outbox) {
         let made = in_schema(Kind::Function, "enqueue");
-        steps.push(statements(format!("create {made}"), names.enqueue(variant), vec![made], lacking, true));
+        let lacking = match have.enqueue_is_foreign {
+            _ if !versioned => Some("needs the outbox to have the column aggregate_version".to_owned()),
+            true => Some(format!("needs the owner of {made}")),
+            false => lacking,
+        };
+        let (title, makes) = match have.enqueue_is_former {
+            true => (format!("make {made} anew, with the argument aggregate_version"), vec![]),
+            false => (format!("create {made}"), vec![made]),
+        };
+        steps.push(statements(title, names.enqueue(variant), makes, lacking, true));
     }
+}
+
+/// What the versions of aggregates need in a table that was made before there were any. Whether the table has, or will have,
+/// their column.
+fn versions(steps: &mut Vec<Step>, outbox: &Outbox, have: &OutboxFacts, names: &Names) -> bool {
+    let Some(table) = &have.table else { return true };
+    let columns = &outbox.columns;
+    let has_column = table.column(&columns.aggregate_version.name).is_some();
+    let is_own = table.has_txid(outbox) && table.column(&columns.idempotency_key.name).is_some();
+    if !is_own || table.partition_of.is_some() {
+        return has_column;
+    }
+    let name = quote::qualified(&outbox.name.schema, &outbox.name.table);
+    let lacking = (!table.owned).then(|| format!("needs the owner of {name}"));
+    let is_partitioned = table.kind == table::Kind::Partitioned;
+    if !has_column {
+        let (more, sql, makes) = match is_partitioned {
+            true => {
+                let made = Made::in_schema(Kind::Table, &outbox.name.schema, VERSIONS);
+                (format!(", and {made}"), names.outbox(Variant::Partitioned), vec![made])
+            }
+            false => (String::new(), names.version_column(), vec![]),
+        };
+        steps.push(statements(
+            format!("add column aggregate_version to {name}{more}"),
+            sql,
+            makes,
+            lacking.clone(),
+            true,
+        ));
+    }
+    if !is_partitioned && !have.versions_are_unique {
+        let title = format!("create an index that keeps each aggregate_version of {name} unique");
+        let (sql, makes) = (names.version_index(), Vec::new());
+        steps.push(Step { title, sql, makes, action: Action::Index, lacking, optional: true });
+    }
+    has_column || table.owned
+}
+
+/// The function that makes keys for `enqueue` and `emit`.
+fn idempotency_key(steps: &mut Vec<Step>, config: &Config, facts: &Facts) {
+    if facts.idempotency_key_exists || !names::makes_keys(config) {
+        return;
+    }
+    let home = names::home(config);
+    let made = Made::in_schema(Kind::Function, home, "idempotency_key");
+    let lacking = lacking_in_schema(&facts.server, home, &facts.home);
+    steps.push(statements(format!("create {made}"), schema::idempotency_key(home), vec![made], lacking, true));
 }
 
 /// The functions that send the events of an outbox without a table.
@@ -382,7 +447,8 @@ fn roles(steps: &mut Vec<Step>, config: &Config, facts: &Facts, outboxes: &[(&Ou
     };
     let mut at_home = false;
     for (outbox, have) in outboxes.iter().filter(|(outbox, _)| names::is_own(&outbox.columns)) {
-        if have.granted {
+        let versions = Made::in_schema(Kind::Table, &outbox.name.schema, VERSIONS);
+        if have.granted && !steps.iter().any(|step| step.makes.contains(&versions)) {
             continue;
         }
         at_home |= outbox.name.schema == names::home(config);

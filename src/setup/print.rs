@@ -41,6 +41,9 @@ pub fn script(config: &Config, wish: Wish) -> String {
     if let Some(own) = config.outboxes.iter().find(|outbox| names::is_own(&outbox.columns)) {
         parts.push(names::of(config, own).event_state());
     }
+    if names::makes_keys(config) {
+        parts.push(schema::idempotency_key(home));
+    }
     if let Some(Outbox { name, .. }) = config.messages.first() {
         parts.push(schema::emit(home, &name.table));
     }

@@ -104,10 +104,18 @@ impl Made {
                 let arguments = match &*self.name {
                     "emit" => schema::EMIT_ARGUMENTS,
                     "emit_bytes" => schema::EMIT_BYTES_ARGUMENTS,
-                    name => INBOX_FUNCTIONS
-                        .iter()
-                        .find(|(inbox, _)| *inbox == name)
-                        .map_or(schema::ENQUEUE_ARGUMENTS, |(_, arguments)| arguments),
+                    "idempotency_key" => "jsonb",
+                    name => match INBOX_FUNCTIONS.iter().find(|(inbox, _)| *inbox == name) {
+                        Some((_, arguments)) => arguments,
+                        // Whichever version of walpost made it.
+                        None => {
+                            return format!(
+                                "drop function if exists {qualified}({}), {qualified}({})",
+                                schema::ENQUEUE_ARGUMENTS,
+                                schema::ENQUEUE_ARGUMENTS_BEFORE
+                            );
+                        }
+                    },
                 };
                 format!("drop function if exists {qualified}({arguments})")
             }
@@ -185,7 +193,8 @@ mod tests {
         }
         assert_eq!(
             Made::in_schema(Kind::Function, "w", "enqueue").drop_statement(),
-            "drop function if exists w.enqueue(text, text, text, jsonb, jsonb, text, text, timestamptz)"
+            "drop function if exists w.enqueue(text, text, text, jsonb, jsonb, text, text, timestamptz, bigint), \
+             w.enqueue(text, text, text, jsonb, jsonb, text, text, timestamptz)"
         );
         assert_eq!(
             Made::in_schema(Kind::Function, "w", "inbox_claim").drop_statement(),

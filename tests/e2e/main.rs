@@ -29,6 +29,7 @@ mod message_outbox;
 mod migration;
 mod partitions;
 mod poison;
+mod producer;
 mod proof;
 mod prune;
 mod records;

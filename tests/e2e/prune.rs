@@ -224,7 +224,8 @@ fn by_day<'a>(database: &'a Database<'a>) -> Outbox<'a> {
     database.sql(include_str!("../../sql/outbox_partitioned.sql"));
     database.sql(include_str!("../../sql/enqueue_partitioned.sql"));
     database.sql(
-        "ALTER PUBLICATION walpost ADD TABLE walpost.outbox;
+        "CREATE SEQUENCE versions;
+         ALTER PUBLICATION walpost ADD TABLE walpost.outbox;
          ALTER PUBLICATION walpost SET (publish_via_partition_root = true);
          SELECT walpost.make_partitions((now() at time zone 'UTC')::date - 10, 2)",
     );
@@ -250,7 +251,8 @@ fn is_attached(database: &Database<'_>, table: &str) -> bool {
 
 fn enqueue(database: &Database<'_>, key: &str, days: u32) -> String {
     database.session().get(&format!(
-        "SELECT walpost.enqueue('t', 'a', 'e', NULL, idempotency_key => '{key}', occurred_at => now() - interval '{days} days')"
+        "SELECT walpost.enqueue('t', 'a', 'e', NULL, idempotency_key => '{key}', aggregate_version => nextval('versions'),
+           occurred_at => now() - interval '{days} days')"
     ))
 }
 
@@ -285,6 +287,10 @@ fn partitions_whose_time_is_over_and_that_are_wholly_published_go_with_their_key
             assert_eq!(ids_left(&database), sorted([young.clone(), unproven]));
             let keys = database.session().rows("SELECT key FROM walpost.idempotency ORDER BY key");
             assert_eq!(keys.concat(), [Some("nine again".to_owned()), Some("young".to_owned())]);
+            let versions = "SELECT count(*) FROM walpost.aggregate_version v JOIN walpost.outbox o
+                            ON v.event_id = o.id AND v.version = o.aggregate_version";
+            assert_eq!(database.session().get::<u64>(versions), 2);
+            assert_eq!(database.session().get::<u64>("SELECT count(*) FROM walpost.aggregate_version"), 2);
             prove(&database, &database.name);
             assert_eq!(pruned(&database, &[])["dropped"][0]["partition"], nine.as_str());
             assert_eq!(ids_left(&database), [young]);
@@ -383,7 +389,7 @@ fn who_does_not_own_the_partitions_deletes_their_rows() {
     database.sql(&format!(
         "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA walpost TO {role};
          GRANT SELECT ON ALL TABLES IN SCHEMA walpost TO {role};
-         GRANT DELETE ON walpost.outbox, walpost.idempotency TO {role}"
+         GRANT DELETE ON walpost.outbox, walpost.idempotency, walpost.aggregate_version TO {role}"
     ));
     let finished = prune_as(&role, &database, &[]);
     assert_eq!((finished.code, &*finished.stdout), (0, "walpost.outbox: 2 rows deleted\n"), "{finished:?}");

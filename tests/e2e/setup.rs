@@ -471,3 +471,90 @@ fn an_event_of_a_day_without_a_partition_is_kept_and_not_published_twice() {
     assert_eq!(session.value("select count(*) from walpost.outbox_default").unwrap(), "1");
     assert_eq!(session.value(far).unwrap(), "0");
 }
+
+/// `enqueue` as it was before versions of aggregates.
+const FORMER: &str = "
+    drop function walpost.enqueue(text, text, text, jsonb, jsonb, text, text, timestamptz, bigint);
+    alter table walpost.outbox drop column aggregate_version;
+    drop table if exists walpost.aggregate_version;
+    drop function walpost.idempotency_key(jsonb);
+    create function walpost.enqueue(aggregate_type text, aggregate_id text, event_type text, payload jsonb, headers jsonb default null,
+        idempotency_key text default null, destination text default null, occurred_at timestamptz default null)
+        returns uuid language sql as 'select null::uuid';
+    revoke execute on function walpost.enqueue from public;
+    grant execute on function walpost.enqueue to walpost_enqueue, \"SHOP\";";
+
+#[test]
+fn a_former_setup_gets_versions_of_aggregates_and_keeps_who_may_enqueue() {
+    let _alone = alone();
+    for &version in versions() {
+        for variant in [&[][..], &["--partitioned"]] {
+            let server = Postgres::shared(version);
+            let database = server.database();
+            done(&on(&database, "setup", variant));
+            let session = database.session();
+            let shop = format!("shop {}", database.name);
+            session.run(&format!("create role \"{shop}\"; grant usage on schema walpost to \"{shop}\""));
+            session.run(
+                "insert into walpost.outbox (aggregate_type, event_type) select 'a', 'b' from generate_series(1, 9)",
+            );
+            session.run(&FORMER.replace("SHOP", &shop));
+            // As a build that was killed leaves it.
+            if variant.is_empty() {
+                session.run(
+                    "alter table walpost.outbox add column aggregate_version bigint;
+                     create unique index on walpost.outbox (aggregate_version);
+                     update pg_index set indisvalid = false where indexrelid = 'walpost.outbox_aggregate_version_idx'::regclass",
+                );
+            }
+            let mended = on(&database, "setup", variant);
+            assert!(mended.code == 0 && mended.stdout.contains("aggregate_version"), "{mended:?}");
+            let again = on(&database, "setup", variant);
+            assert!(again.code == 0 && again.stdout.contains("everything exists already"), "{again:?}");
+            assert_eq!(session.value("select count(*) from pg_proc where proname = 'enqueue'").as_deref(), Some("1"));
+            let invalid = "select count(*) from pg_index where not indisvalid";
+            assert_eq!(session.value(invalid).as_deref(), Some("0"));
+
+            session.run(&format!("grant walpost_enqueue to \"{shop}\"; set role \"{shop}\""));
+            let enqueue =
+                "select walpost.enqueue('a', 'b', 'c', null, idempotency_key => walpost.idempotency_key('{}'),
+                           aggregate_version => 1)";
+            assert!(session.value(enqueue).is_some());
+            assert_eq!(session.value(enqueue), session.value(enqueue));
+            let taken = session.try_run("select walpost.enqueue('a', 'b', 'c', null, aggregate_version => 1)");
+            let code = taken.expect_err("it is taken").code().cloned();
+            assert_eq!(code, Some(tokio_postgres::error::SqlState::UNIQUE_VIOLATION));
+            session.run(&format!("reset role; revoke walpost_enqueue from \"{shop}\""));
+            let may = format!(
+                "select has_function_privilege('{shop}', oid, 'execute') from pg_proc where proname = 'enqueue'"
+            );
+            assert_eq!(session.value(&may).as_deref(), Some("t"), "as before");
+            let public =
+                "select has_function_privilege('pg_monitor', oid, 'execute') from pg_proc where proname = 'enqueue'";
+            assert_eq!(session.value(public).as_deref(), Some("f"), "nobody else");
+
+            done(&on(&database, "teardown", &["--yes", "--drop-data"]));
+            assert_eq!(session.value("select to_regnamespace('walpost')::text"), None);
+            session.run(&format!("drop owned by \"{shop}\"; drop role \"{shop}\""));
+        }
+    }
+}
+
+#[test]
+fn setup_leaves_enqueue_as_it_is_where_the_outbox_is_another_roles() {
+    let _alone = alone();
+    let server = Postgres::shared(MAIN);
+    let database = server.database();
+    done(&on(&database, "setup", &[]));
+    let session = database.session();
+    session.run(&FORMER.replace(", \"SHOP\"", ""));
+    let poor = format!("poor {}", database.name);
+    session
+        .run(&format!("create role \"{poor}\" login replication; grant create, usage on schema walpost to \"{poor}\""));
+    let url = format!("host=127.0.0.1 port={} dbname={} user='{poor}'", server.port(), database.name);
+    let told = walpost(&["setup", "--database-url", &url, "--slot", &database.name]);
+    assert!(told.stdout.contains("needs the owner of walpost.outbox"), "{told:?}");
+    assert!(told.stdout.contains("needs the outbox to have the column aggregate_version"), "{told:?}");
+    session.run("select walpost.enqueue('a', 'b', 'c', null)");
+    session.run(&format!("drop owned by \"{poor}\"; drop role \"{poor}\""));
+}

@@ -34,7 +34,7 @@ fn sent(mode: Mode, columns: &[Column<'_>]) -> Sent {
 }
 
 /// A row with everything in it, and its own headers.
-fn full_row<'a>(payload: Cell<'a>, headers: Cell<'a>) -> [Column<'a>; 11] {
+fn full_row<'a>(payload: Cell<'a>, headers: Cell<'a>) -> [Column<'a>; 12] {
     [
         ("id", oid::TEXT, text("é-漢-🦀")),
         ("aggregate_type", oid::TEXT, text("order")),
@@ -44,6 +44,7 @@ fn full_row<'a>(payload: Cell<'a>, headers: Cell<'a>) -> [Column<'a>; 11] {
         ("headers", oid::JSONB, headers),
         ("destination", oid::TEXT, Cell::Null),
         ("idempotency_key", oid::TEXT, text("once")),
+        ("aggregate_version", oid::INT8, text("7")),
         ("occurred_at", oid::TIMESTAMPTZ, text("2026-01-31 08:14:59.5+00")),
         ("traceparent", oid::TEXT, text(TRACEPARENT)),
         ("tracestate", oid::TEXT, text("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE")),
@@ -92,6 +93,7 @@ fn is_whole(event: &Event) {
         ("position", "0000001600000100-00000000"),
         ("aggregatetype", "order"),
         ("idempotencykey", "once"),
+        ("aggregateversion", "7"),
         ("partitionkey", "Größe \"1\" 100%"),
         ("traceparent", TRACEPARENT),
         ("tracestate", "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"),
@@ -117,6 +119,7 @@ fn in_binary_mode_attributes_are_headers_and_the_value_is_the_payload() {
         ("ce_position", "0000001600000100-00000000"),
         ("ce_aggregatetype", "order"),
         ("ce_idempotencykey", "once"),
+        ("ce_aggregateversion", "7"),
         ("ce_partitionkey", "Größe \"1\" 100%"),
         ("ce_traceparent", TRACEPARENT),
         ("ce_tracestate", "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"),
@@ -147,7 +150,7 @@ fn in_structured_mode_the_value_is_an_envelope_with_the_payload_byte_for_byte() 
         "{{\"specversion\":\"1.0\",\"id\":\"é-漢-🦀\",\"source\":\"/app/walpost/outbox\",\
          \"type\":\"com.example.order.placed\",\"subject\":\"Größe \\\"1\\\" 100%\",\
          \"time\":\"2026-01-31T08:14:59.500000Z\",\"position\":\"0000001600000100-00000000\",\"aggregatetype\":\"order\",\
-         \"idempotencykey\":\"once\",\"partitionkey\":\"Größe \\\"1\\\" 100%\",\"traceparent\":\"{TRACEPARENT}\",\
+         \"idempotencykey\":\"once\",\"aggregateversion\":\"7\",\"partitionkey\":\"Größe \\\"1\\\" 100%\",\"traceparent\":\"{TRACEPARENT}\",\
          \"tracestate\":\"rojo=00f067aa0ba902b7,congo=t61rcWkgMzE\",\"tenant\":\"ä\",\"n\":3,\"urgent\":true,\
          \"datacontenttype\":\"application/json\",\"data\":{payload}}}"
     );

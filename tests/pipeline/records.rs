@@ -11,7 +11,7 @@ fn walpost<'a>(columns: &[Column<'a>]) -> Sent {
 }
 
 /// A row of walpost's table with everything in it; `payload` and `headers` as given.
-fn full_row<'a>(payload: Cell<'a>, headers: Cell<'a>) -> [Column<'a>; 11] {
+fn full_row<'a>(payload: Cell<'a>, headers: Cell<'a>) -> [Column<'a>; 12] {
     [
         ("id", oid::UUID, text("8f4e0b1a-3a52-4a3e-9d7b-3f0f1f3f7a11")),
         ("seq", oid::INT8, text("41")),
@@ -22,6 +22,7 @@ fn full_row<'a>(payload: Cell<'a>, headers: Cell<'a>) -> [Column<'a>; 11] {
         ("headers", oid::JSONB, headers),
         ("destination", oid::TEXT, Cell::Null),
         ("idempotency_key", oid::TEXT, text("once")),
+        ("aggregate_version", oid::INT8, text("7")),
         ("occurred_at", oid::TIMESTAMPTZ, text("2026-01-31 08:14:59.5+00")),
         ("traceparent", oid::TEXT, text("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")),
     ]
@@ -64,6 +65,7 @@ fn a_row_of_the_walpost_preset_becomes_a_record_with_all_headers_in_order() {
         ("occurred_at", "2026-01-31T08:14:59.500000Z"),
         ("position", "0000001600000100-00000000"),
         ("idempotency_key", "once"),
+        ("aggregate_version", "7"),
         ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
         ("tenant", "a"),
         ("retry", "3"),
@@ -94,9 +96,10 @@ fn a_row_of_the_debezium_preset_becomes_a_record() {
 #[test]
 fn columns_that_the_table_lacks_or_that_are_null_give_no_header() {
     let lacking = walpost(&payload(oid::JSONB, text("{}")));
-    let null: Vec<_> = ["event_type", "headers", "destination", "idempotency_key", "occurred_at", "traceparent"]
-        .map(|name| (name, oid::TEXT, Cell::Null))
-        .into();
+    let null: Vec<_> =
+        ["event_type", "headers", "destination", "idempotency_key", "aggregate_version", "occurred_at", "traceparent"]
+            .map(|name| (name, oid::TEXT, Cell::Null))
+            .into();
     let empty = walpost(&[payload(oid::JSONB, text("{}")), null].concat());
     assert_eq!(lacking, empty);
     let names: Vec<_> = lacking.headers.iter().map(|(name, _)| name.as_str()).collect();

@@ -23,6 +23,7 @@ pub(crate) fn walpost(schema: &str, table: &str) -> Outbox {
             headers: optional("headers"),
             destination: optional("destination"),
             idempotency_key: optional("idempotency_key"),
+            aggregate_version: optional("aggregate_version"),
             occurred_at: optional("occurred_at"),
             traceparent: optional("traceparent"),
             tracestate: optional("tracestate"),

@@ -100,7 +100,8 @@ fn literal(pattern: &str) -> Option<(String, String)> {
 
 /// walpost's tables beside the outboxes, which a publication of all tables has too.
 fn is_walposts(schema: &str, table: &str) -> bool {
-    const TABLES: [&str; 5] = [dead_letter::TABLE, progress::TABLE, record::TABLE, "idempotency", "inbox"];
+    const TABLES: [&str; 6] =
+        [dead_letter::TABLE, progress::TABLE, record::TABLE, "idempotency", "aggregate_version", "inbox"];
     schema == "walpost" && TABLES.contains(&table)
 }
 

@@ -26,7 +26,7 @@ const CONTENT_TYPE: &str = "content-type";
 /// What attributes are called in headers: the prefix and their name.
 const PREFIX: &str = "ce_";
 /// Attributes that the row's own headers cannot set.
-const TAKEN: [&str; 13] = [
+const TAKEN: [&str; 14] = [
     "specversion",
     "id",
     "source",
@@ -39,6 +39,7 @@ const TAKEN: [&str; 13] = [
     "position",
     "aggregatetype",
     "idempotencykey",
+    "aggregateversion",
     "partitionkey",
 ];
 /// The extension of distributed tracing.
@@ -140,7 +141,9 @@ impl Writer {
             *position = at.text();
             from_utf8(position).expect("it is ASCII")
         });
-        let Columns { aggregate_type, aggregate_id, idempotency_key, traceparent, tracestate, .. } = &self.columns;
+        let Columns {
+            aggregate_type, aggregate_id, idempotency_key, aggregate_version, traceparent, tracestate, ..
+        } = &self.columns;
         let id = attribute("id", &self.columns.id, content.id)?;
         // An attribute that may be left out must not be empty: such a column is as NULL.
         let optional = |name, column, part: Option<&'a [u8]>| match part.filter(|part| !part.is_empty()) {
@@ -162,6 +165,8 @@ impl Writer {
                 .map(|text| ("ce_aggregatetype", text)),
             optional("idempotencykey", &idempotency_key.name, parts.idempotency_key)?
                 .map(|text| ("ce_idempotencykey", text)),
+            optional("aggregateversion", &aggregate_version.name, parts.aggregate_version)?
+                .map(|text| ("ce_aggregateversion", text)),
             subject.map(|text| ("ce_partitionkey", text)),
             traceparent.map(|text| ("ce_traceparent", text)),
             tracestate.map(|text| ("ce_tracestate", text)),

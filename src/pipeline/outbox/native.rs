@@ -34,6 +34,7 @@ pub(super) fn write<'a>(content: &Content<'a>, room: Room<'a>) -> Result<Written
         ("occurred_at", occurred_at),
         ("position", position),
         ("idempotency_key", parts.idempotency_key),
+        ("aggregate_version", parts.aggregate_version),
         ("traceparent", parts.traceparent),
         ("tracestate", parts.tracestate),
     ] {

@@ -37,15 +37,18 @@ impl Session {
 
     /// All rows of a query, as text.
     pub fn rows(&self, sql: &str) -> Vec<Vec<Option<String>>> {
-        let messages = self.runtime.block_on(self.client.simple_query(sql));
-        let messages = messages.unwrap_or_else(|error| panic!("{} in: {}", describe(&error), shortened(sql)));
+        self.try_rows(sql).unwrap_or_else(|error| panic!("{} in: {}", describe(&error), shortened(sql)))
+    }
+
+    pub fn try_rows(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>, tokio_postgres::Error> {
+        let messages = self.runtime.block_on(self.client.simple_query(sql))?;
         let mut rows = Vec::new();
         for message in messages {
             if let SimpleQueryMessage::Row(row) = message {
                 rows.push((0..row.len()).map(|column| row.get(column).map(str::to_owned)).collect());
             }
         }
-        rows
+        Ok(rows)
     }
 
     /// The one value of a query that gives one row with one column; NULL is `None`.
