@@ -91,7 +91,11 @@ pub async fn run(
         }
         let pause = match session {
             Ok(end @ (End::Drained | End::GraceOver { .. })) if *stop.borrow() => return Ok(end),
-            Err(Error::Sink(sink::Error::Closed)) | Ok(End::ReaderGone) => return Ok(End::ReaderGone),
+            Err(Error::Sink(error @ sink::Error::Closed)) => {
+                tracing::info!("{error}; what it had taken is confirmed");
+                return Ok(End::ReaderGone);
+            }
+            Ok(end @ End::ReaderGone) => return Ok(end),
             // Ordered to, which the next turn looks into.
             Ok(End::Drained) => {
                 status.enter(State::Connecting, None);

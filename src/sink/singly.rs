@@ -51,6 +51,7 @@ pub struct Singly {
     behind: VecDeque<OwnedRecord>,
     /// By origin of the destination, in the order in which they were met.
     delivered: Vec<(String, u64)>,
+    by_origin: HashMap<String, usize>,
     /// Attempts of earlier sessions, until the event is met.
     known: Known,
     attempts: Vec<Attempts>,
@@ -73,6 +74,7 @@ impl Singly {
             given_up: VecDeque::new(),
             behind: VecDeque::new(),
             delivered: Vec::new(),
+            by_origin: HashMap::new(),
             known,
             attempts: Vec::new(),
             counted: HashSet::new(),
@@ -121,9 +123,12 @@ impl Singly {
                 self.settled(&record);
                 self.acknowledged.push(record.ticket);
                 let origin = shown(&record.topic);
-                match self.delivered.iter_mut().find(|(known, _)| known == origin) {
-                    Some((_, count)) => *count += 1,
-                    None => self.delivered.push((origin.to_owned(), 1)),
+                match self.by_origin.get(origin) {
+                    Some(index) => self.delivered[*index].1 += 1,
+                    None => {
+                        self.by_origin.insert(origin.to_owned(), self.delivered.len());
+                        self.delivered.push((origin.to_owned(), 1));
+                    }
                 }
             }
             Fate::Again { record, attempts, counts, pause, reason } => {

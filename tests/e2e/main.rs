@@ -44,6 +44,7 @@ mod security;
 mod servers;
 mod setup;
 mod shutdown;
+mod sinks;
 mod sizes;
 mod slot_loss;
 mod snapshot;

@@ -37,6 +37,17 @@ impl Walpost {
         Walpost::run("walpost.toml", &configuration, http, arguments, environment)
     }
 
+    /// The same, with its standard output in a named pipe.
+    pub fn start_into(fifo: &Path, configuration: &str) -> Walpost {
+        let (configuration, http) = with_http(configuration);
+        let folder = scratch::folder("walpost");
+        let file = folder.join("walpost.toml");
+        fs::write(&file, configuration).expect("the folder is ours");
+        let shell = ["sh", "-c", r#"exec "$@" > "$0""#].map(OsString::from);
+        let run = [fifo.into(), program().into(), "run".into(), "-c".into(), file.into()];
+        Walpost::launch(folder, shell.into_iter().chain(run).collect(), http, &[])
+    }
+
     /// `walpost run -c` with the configuration of a Kafka Connect connector, which says nothing of HTTP.
     pub fn start_connector(configuration: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Walpost {
         let http = SocketAddr::from(([127, 0, 0, 1], scratch::port()));
@@ -57,6 +68,10 @@ impl Walpost {
         fs::write(&file, configuration).expect("the folder is ours");
         let mut command = vec![OsString::from(program()), "run".into(), "-c".into(), file.into()];
         command.extend(arguments.iter().map(OsString::from));
+        Walpost::launch(folder, command, http, environment)
+    }
+
+    fn launch(folder: PathBuf, command: Vec<OsString>, http: SocketAddr, environment: &[(&str, &str)]) -> Walpost {
         let log = folder.join("log");
         let process = Process::start(&Launch {
             name: "walpost".to_owned(),
@@ -71,17 +86,8 @@ impl Walpost {
 
     /// Another command than `run`, while it works.
     pub fn command(arguments: &[&str]) -> Walpost {
-        let folder = scratch::folder("walpost");
-        let log = folder.join("log");
-        let process = Process::start(&Launch {
-            name: "walpost".to_owned(),
-            command: std::iter::once(program()).chain(arguments.iter().copied()).map(OsString::from).collect(),
-            environment: Vec::new(),
-            folder,
-            log: log.clone(),
-            last_signal: Signal::Kill,
-        });
-        Walpost { process, log, http: SocketAddr::from(([127, 0, 0, 1], 9)) }
+        let command = std::iter::once(program()).chain(arguments.iter().copied()).map(OsString::from).collect();
+        Walpost::launch(scratch::folder("walpost"), command, SocketAddr::from(([127, 0, 0, 1], 9)), &[])
     }
 
     pub fn pid(&self) -> u32 {
