@@ -148,6 +148,11 @@ impl Lanes {
         Some((id, Arc::clone(&lane.records[0]), lane.attempts))
     }
 
+    /// Records are to be tried again.
+    pub(super) fn waits(&self) -> bool {
+        !self.paused.is_empty()
+    }
+
     /// When a pause ends, if room is all that is needed.
     pub(super) fn due(&self) -> Option<Instant> {
         let first = self.paused.first().map(|(until, _)| *until);

@@ -8,7 +8,7 @@ use std::{
     hash::{BuildHasher, RandomState},
     pin::Pin,
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -38,6 +38,9 @@ pub struct Attempts {
     pub reason: String,
 }
 
+/// How often it is told that records wait.
+const TELL: Duration = Duration::from_secs(10);
+
 type UnderWay = Pin<Box<dyn Future<Output = (LaneId, Outcome)> + Send>>;
 
 /// Delivers records by a courier.
@@ -57,7 +60,9 @@ pub struct Singly {
     attempts: Vec<Attempts>,
     /// Tickets whose attempts the next session would know of.
     counted: HashSet<Ticket>,
+    /// Why a record is tried again, the last time that one had to be, and when that was told.
     trouble: Option<String>,
+    told: Option<Instant>,
     random: RandomState,
     tries: u64,
 }
@@ -79,6 +84,7 @@ impl Singly {
             attempts: Vec::new(),
             counted: HashSet::new(),
             trouble: None,
+            told: None,
             random: RandomState::new(),
             tries: 0,
         })
@@ -119,7 +125,6 @@ impl Singly {
         let random = self.random.hash_one(self.tries) as u32;
         match self.lanes.tried(id, outcome, Instant::now(), f64::from(random) / f64::from(u32::MAX)) {
             Fate::Delivered(record) => {
-                self.trouble = None;
                 self.settled(&record);
                 self.acknowledged.push(record.ticket);
                 let origin = shown(&record.topic);
@@ -134,14 +139,16 @@ impl Singly {
             Fate::Again { record, attempts, counts, pause, reason } => {
                 let destination = shown(&record.topic);
                 tracing::debug!(destination, position = %record.position(), attempts, ?pause, "tried in vain: {reason}");
-                if self.trouble.is_none() {
+                let now = Instant::now();
+                if self.told.is_none_or(|told| now - told >= TELL) {
                     tracing::warn!(destination, "records wait, and are tried again: {reason}");
+                    self.told = Some(now);
                 }
                 if counts && record.ticket.is_of_stream() {
                     self.counted.insert(record.ticket);
                     self.count(&record, attempts, reason.clone());
                 }
-                self.trouble = Some(format!("{destination}: {reason}"));
+                self.trouble = Some(reason);
             }
             Fate::GivenUp { record, attempts, class, reason, behind } => {
                 self.settled(&record);
@@ -190,7 +197,7 @@ impl Singly {
     }
 
     pub(super) fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref()
+        self.trouble.as_deref().filter(|_| self.lanes.waits())
     }
 }
 

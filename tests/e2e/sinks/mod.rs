@@ -97,7 +97,8 @@ fn a_receiver_that_is_down_is_waited_for<R: Receiver>() {
     let pid = walpost.streams(&outbox, WITHIN);
 
     receiver.stop();
-    writer.bulk(Bulk { transactions: 1, rows: 1, aggregates: AGGREGATES, padding: R::UNTAKEN });
+    // Whoever reads may be in the middle of one.
+    writer.bulk(Bulk { transactions: 2, rows: 1, aggregates: AGGREGATES, padding: R::UNTAKEN });
     let held: u64 = writer.session.get("SELECT (pg_current_wal_lsn() - '0/0')::bigint");
     let end = Instant::now() + DOWN;
     while Instant::now() < end {

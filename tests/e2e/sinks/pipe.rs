@@ -61,8 +61,11 @@ impl Receiver for Pipe {
             // It opens when walpost has opened its end, and ends when walpost does.
             let mut reader = BufReader::new(File::open(fifo).expect("the pipe is there"));
             let mut line = String::new();
-            while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+            loop {
                 drop(lock(&paused));
+                if reader.read_line(&mut line).is_ok_and(|bytes| bytes == 0) {
+                    break;
+                }
                 // The last one of a process that was killed may be torn.
                 if line.ends_with('\n') {
                     lock(&lines).push(std::mem::take(&mut line));
