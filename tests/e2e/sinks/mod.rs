@@ -3,7 +3,6 @@
 mod endpoint;
 mod kafka;
 mod pipe;
-//mod rabbitmq;
 mod receiver;
 mod webhook;
 
