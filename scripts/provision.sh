@@ -5,6 +5,7 @@
 #   scripts/provision.sh servers                    PostgreSQL with psql, and Kafka
 #   scripts/provision.sh postgres 14 15 16 17 18    exactly these PostgreSQL majors
 #   scripts/provision.sh kafka                      Kafka alone
+#   scripts/provision.sh rabbitmq                   RabbitMQ, as a program and not as a service
 #   scripts/provision.sh connect                    a Kafka Connect worker with Debezium's connector, for the long tests
 #
 # Words may be combined. Debian packages are installed by apt, as root or through sudo; where neither is possible the
@@ -15,6 +16,7 @@
 #
 #   postgres/<major>/bin    the server's programs, a link
 #   kafka/                  the broker's jars, a link
+#   rabbitmq/sbin           the server's programs, a link
 #   connect/worker          the worker's jars, and in connect/plugins Debezium's
 #
 # Other scripts source this file for its functions.
@@ -223,17 +225,59 @@ some_installed_postgres() {
   return 1
 }
 
+# --- RabbitMQ --------------------------------------------------------------------------------------------------------
+
+# Prints the folder of RabbitMQ's own programs: those on the PATH change to another user first.
+installed_rabbitmq() {
+  local folder
+  command -v erl >/dev/null || return 1
+  for folder in /usr/lib/rabbitmq/lib/rabbitmq_server-*; do
+    [[ -x $folder/sbin/rabbitmq-server ]] || continue
+    printf '%s\n' "$folder"
+    return
+  done
+  return 1
+}
+
+# Debian's package would start a node and epmd as services, now and at every boot: a policy forbids the first, and the
+# second is switched off again.
+install_rabbitmq() {
+  local policy=/usr/sbin/policy-rc.d become=() own=
+  [[ $EUID -eq 0 ]] || become=(sudo -n)
+  if [[ ! -e $policy ]] && { [[ $EUID -eq 0 ]] || sudo -n true 2>/dev/null; }; then
+    own=yes
+    printf '#!/bin/sh\nexit 101\n' | "${become[@]}" tee "$policy" >/dev/null
+    "${become[@]}" chmod 755 "$policy"
+  fi
+  local code=0
+  (apt_install rabbitmq-server) || code=$?
+  [[ -z $own ]] || "${become[@]}" rm -f "$policy"
+  [[ $code -eq 0 ]] || exit "$code"
+  if command -v systemctl >/dev/null; then
+    "${become[@]}" systemctl disable --quiet rabbitmq-server.service epmd.service epmd.socket >/dev/null 2>&1 || true
+  fi
+}
+
+provision_rabbitmq() {
+  local folder
+  installed_rabbitmq >/dev/null || install_rabbitmq
+  folder=$(installed_rabbitmq) || fail 2 "Debian's rabbitmq-server is installed, but not in /usr/lib/rabbitmq/lib"
+  mkdir -p "$CACHE"
+  ln -sfn "$folder" "$CACHE/rabbitmq"
+}
+
 # ---------------------------------------------------------------------------------------------------------------------
 
 provision() {
   local word
-  [[ $# -gt 0 ]] || fail 2 "usage: scripts/provision.sh [build] [servers] [kafka] [connect] [postgres MAJOR...]"
+  [[ $# -gt 0 ]] || fail 2 "usage: scripts/provision.sh [build] [servers] [kafka] [rabbitmq] [connect] [postgres MAJOR...]"
   while [[ $# -gt 0 ]]; do
     word=$1
     shift
     case $word in
       build) provision_build ;;
       kafka) provision_kafka ;;
+      rabbitmq) provision_rabbitmq ;;
       connect) provision_connect ;;
       servers)
         provision_any_postgres
@@ -246,7 +290,7 @@ provision() {
           shift
         done
         ;;
-      *) fail 2 "unknown word $word; usage: scripts/provision.sh [build] [servers] [kafka] [connect] [postgres MAJOR...]" ;;
+      *) fail 2 "unknown word $word; usage: scripts/provision.sh [build] [servers] [kafka] [rabbitmq] [connect] [postgres MAJOR...]" ;;
     esac
   done
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Finds or installs what the tests need, then runs them all against real PostgreSQL and real Kafka.
+# Finds or installs what the tests need, then runs them all against real PostgreSQL, Kafka and RabbitMQ.
 #
 #   scripts/test.sh            the short form, within CI's time
 #   scripts/test.sh --long     the full sizes and durations
@@ -16,7 +16,7 @@ if [[ ${1:-} == --long ]]; then
 fi
 
 require_rust
-provision build servers postgres 14 15 16 17 18
+provision build servers rabbitmq postgres 14 15 16 17 18
 [[ -z ${WALPOST_TEST_LONG:-} ]] || provision connect
 export WALPOST_CACHE=$CACHE
 cargo test --profile ci --no-fail-fast "$@"
