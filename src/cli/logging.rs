@@ -13,6 +13,9 @@ use tracing_subscriber::{EnvFilter, filter::ParseError};
 use super::bars::Stderr;
 use crate::config::Environment;
 
+/// RabbitMQ's client logs returned messages with their payload, and the frames that log in.
+const SILENT: &str = "lapin=off";
+
 /// Behind a command's own flags.
 const LAST: usize = 900;
 
@@ -81,9 +84,10 @@ fn filter(typed: &str) -> Result<EnvFilter, LogError> {
         Ok(level) => format!("warn,librdkafka=error,rdkafka=error,walpost={level}"),
         Err(_) => typed.to_owned(),
     };
-    EnvFilter::builder()
+    let filter = EnvFilter::builder()
         .parse(directives)
-        .map_err(|source| LogError::Level { level: typed.to_owned(), source: Some(source) })
+        .map_err(|source| LogError::Level { level: typed.to_owned(), source: Some(source) })?;
+    Ok(filter.add_directive(SILENT.parse().expect("a target and a level")))
 }
 
 #[cfg(test)]
@@ -95,7 +99,15 @@ mod tests {
         let shown = |level| filter(level).unwrap().to_string();
         assert!(shown("debug").contains("walpost=debug"));
         assert!(shown("debug").contains("librdkafka=error"));
-        assert_eq!(shown("librdkafka=debug"), "librdkafka=debug");
+        assert_eq!(shown("librdkafka=debug"), "librdkafka=debug,lapin=off");
+    }
+
+    #[test]
+    fn no_filter_makes_the_client_that_logs_payloads_speak() {
+        for typed in ["trace", "lapin=trace", "lapin=debug,walpost=info"] {
+            let filter = filter(typed).unwrap().to_string();
+            assert!(filter.contains("lapin=off") && !filter.contains("lapin=trace"), "{filter}");
+        }
     }
 
     #[test]

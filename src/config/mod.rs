@@ -21,6 +21,7 @@ pub mod keys;
 mod librdkafka;
 mod message;
 mod preset;
+mod rabbitmq;
 mod resolve;
 mod settings;
 mod show;
@@ -47,6 +48,7 @@ pub use error::{ConfigError, Origin, Place};
 pub use flags::{FILE_ARGUMENT, Flags};
 pub use identifier::{NAME_BYTES_MAX, NameError};
 pub use kafka::KafkaProperties;
+pub use rabbitmq::{IdentityFiles, RabbitMq};
 pub use settings::Settings;
 pub use webhook::{SigningKey, Webhook};
 
@@ -117,6 +119,8 @@ pub struct Config {
     pub topics: Topics,
     /// librdkafka properties as given (`[kafka]`), without those that walpost owns.
     pub kafka: KafkaProperties,
+    /// The broker of `[rabbitmq]`; none where no `rabbitmq.url` is given.
+    pub rabbitmq: Option<RabbitMq>,
     /// Where the stream is to begin again, once (`run --from-lsn`). No key of the configuration.
     pub rewind_to: Option<Lsn>,
     /// How webhooks are sent.

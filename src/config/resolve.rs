@@ -25,6 +25,7 @@ use super::{
     debezium,
     kafka::{self, KafkaProperties, Verdict},
     keys::Key,
+    rabbitmq::{IdentityFiles, RabbitMq},
     sink::Addresses,
     typed::{self, Outbox, Typed},
 };
@@ -65,6 +66,7 @@ impl Settings {
             brokers: self.brokers(&typed, needs)?,
             slot,
             kafka,
+            rabbitmq: self.rabbitmq(&typed, needs)?,
             outboxes,
             messages,
             debezium,
@@ -176,6 +178,34 @@ impl Settings {
             }
         }
         Ok(properties.into_iter().collect())
+    }
+
+    fn rabbitmq(&self, typed: &Typed, needs: Needs) -> Result<Option<RabbitMq>, ConfigError> {
+        let is_needed = needs.sink && typed.sink.kind == Sink::RabbitMq;
+        let typed = &typed.rabbitmq;
+        let (path, url) = match (&typed.url, &typed.url_file) {
+            (Some(url), _) => ("rabbitmq.url", url.clone()),
+            (None, Some(file)) => ("rabbitmq.url_file", self.secret("rabbitmq.url_file", file)?),
+            (None, None) if is_needed => return Err(missing("rabbitmq.url")),
+            (None, None) => return Ok(None),
+        };
+        let mut rabbitmq = RabbitMq::parse(&url, typed.heartbeat).map_err(|problem| self.refuse(path, problem))?;
+        let files = [
+            ("rabbitmq.ca_file", &typed.ca_file),
+            ("rabbitmq.cert_file", &typed.cert_file),
+            ("rabbitmq.key_file", &typed.key_file),
+        ];
+        if let Some((path, _)) = files.iter().find(|(_, file)| file.is_some() && !rabbitmq.is_tls()) {
+            return Err(self.refuse(path, "rabbitmq.url is without TLS; write amqps:// there"));
+        }
+        rabbitmq.ca_file = typed.ca_file.as_deref().map(Into::into);
+        rabbitmq.identity = match (&typed.cert_file, &typed.key_file) {
+            (Some(certificate), Some(key)) => Some(IdentityFiles { certificate: certificate.into(), key: key.into() }),
+            (Some(_), None) => return Err(missing("rabbitmq.key_file")),
+            (None, Some(_)) => return Err(missing("rabbitmq.cert_file")),
+            (None, None) => None,
+        };
+        Ok(Some(rabbitmq))
     }
 
     fn distinct(

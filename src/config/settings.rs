@@ -270,6 +270,8 @@ fn twin(path: &str) -> Option<String> {
         "database_url_file" => Some("database_url".to_owned()),
         "webhook.secret" | "webhook.secret_next" => Some(format!("{path}_file")),
         "webhook.secret_file" | "webhook.secret_next_file" => path.strip_suffix("_file").map(str::to_owned),
+        "rabbitmq.url" => Some("rabbitmq.url_file".to_owned()),
+        "rabbitmq.url_file" => Some("rabbitmq.url".to_owned()),
         _ => {
             let name = path.strip_prefix("kafka.")?;
             match kafka::held_by_file(name) {

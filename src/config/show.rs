@@ -89,6 +89,8 @@ fn push_outbox(text: &mut String, outbox: &Value, origin: &Origin) {
 fn shown(path: &str, value: &Value, config: &Config) -> Value {
     if path == "database_url" {
         Value::from(config.database.to_string())
+    } else if let ("rabbitmq.url", Some(rabbitmq)) = (path, &config.rabbitmq) {
+        Value::from(rabbitmq.shown())
     } else if path.strip_prefix("kafka.").is_some_and(kafka::is_secret)
         || Key::find(path).is_some_and(|key| key.kind == Kind::Secret)
     {

@@ -70,6 +70,7 @@ pub(super) struct Typed {
     pub(super) topics: Topics,
     #[serde(default, deserialize_with = "value::properties")]
     pub(super) kafka: BTreeMap<String, String>,
+    pub(super) rabbitmq: RabbitMq,
     #[serde(default, deserialize_with = "value::properties")]
     pub(super) debezium: BTreeMap<String, String>,
     #[serde(default, deserialize_with = "value::properties")]
@@ -121,6 +122,22 @@ pub(super) struct Topics {
     pub(super) partitions: Option<i32>,
     #[serde(default, deserialize_with = "value::optional_count")]
     pub(super) replication: Option<i32>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct RabbitMq {
+    #[serde(default, deserialize_with = "value::secret")]
+    pub(super) url: Option<SecretString>,
+    #[serde(default, deserialize_with = "value::optional_text")]
+    pub(super) url_file: Option<String>,
+    #[serde(default, deserialize_with = "value::optional_text")]
+    pub(super) ca_file: Option<String>,
+    #[serde(default, deserialize_with = "value::optional_text")]
+    pub(super) cert_file: Option<String>,
+    #[serde(default, deserialize_with = "value::optional_text")]
+    pub(super) key_file: Option<String>,
+    #[serde(deserialize_with = "value::duration")]
+    pub(super) heartbeat: Duration,
 }
 
 #[derive(Default, Deserialize)]

@@ -70,7 +70,7 @@ impl Session<'_> {
             *now.dead_letters.entry(class.word()).or_default() += count;
         }
         now.reason = match self.mode {
-            Mode::Streaming => fates.trouble().or(sink.trouble()).map(str::to_owned),
+            Mode::Streaming => fates.trouble().map(str::to_owned).or_else(|| sink.trouble()),
             Mode::Paused if pipeline.in_transaction() => Some("pausing: the open transaction comes first".to_owned()),
             Mode::Paused => Some("paused on request".to_owned()),
             Mode::Draining { .. } => Some("asked to stop".to_owned()),

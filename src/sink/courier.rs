@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use super::{error::Error, lanes::Patience, owned::OwnedRecord, webhook};
+use super::{error::Error, lanes::Patience, owned::OwnedRecord, rabbitmq, webhook};
 use crate::{
     config::{Config, Sink},
     postgres::dead_letter::ReasonClass,
@@ -34,6 +34,7 @@ pub(super) type Try = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 #[derive(Debug)]
 pub(super) enum Courier {
     Webhook(webhook::Courier),
+    RabbitMq(rabbitmq::Courier),
 }
 
 /// A courier, and how it is to be used.
@@ -58,15 +59,31 @@ impl Courier {
                 };
                 Ok(Opened { courier, patience, width: webhook.lanes })
             }
-            Sink::RabbitMq => unimplemented!("it brings itself"),
+            Sink::RabbitMq => {
+                let rabbitmq = config.rabbitmq.as_ref().expect("commands that deliver need rabbitmq.url");
+                Ok(Opened {
+                    courier: Courier::RabbitMq(rabbitmq::Courier::open(rabbitmq)?),
+                    patience: rabbitmq::PATIENCE,
+                    width: config.in_flight_records,
+                })
+            }
             Sink::Kafka | Sink::Stdout => unreachable!("these take many records at once"),
         }
     }
 
     /// Tries once.
-    pub(super) fn deliver(&self, record: Arc<OwnedRecord>, _attempt: u32) -> Try {
+    pub(super) fn deliver(&self, record: Arc<OwnedRecord>, attempt: u32) -> Try {
         match self {
             Courier::Webhook(courier) => courier.deliver(record),
+            Courier::RabbitMq(courier) => courier.deliver(&record, attempt),
+        }
+    }
+
+    /// What keeps all records waiting, while something does.
+    pub(super) fn trouble(&self) -> Option<String> {
+        match self {
+            Courier::Webhook(_) => None,
+            Courier::RabbitMq(courier) => courier.trouble(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{kafka, owned::OwnedRecord, shown};
+use super::{kafka, owned::OwnedRecord, rabbitmq, shown};
 use crate::{pipeline::Position, postgres::dead_letter::ReasonClass};
 
 #[derive(Debug, thiserror::Error)]
@@ -13,6 +13,8 @@ pub enum Error {
     GivenUp(#[from] Box<GivenUp>),
     #[error("OpenSSL cannot be set up for webhooks")]
     Webhook(#[source] openssl::error::ErrorStack),
+    #[error(transparent)]
+    RabbitMq(#[from] rabbitmq::broker::OpenError),
     #[error("standard output cannot be written")]
     Stdout(#[source] io::Error),
     /// Whoever read it has seen enough.
@@ -57,7 +59,7 @@ impl Error {
         match self {
             Error::Kafka(error) => error.is_local(),
             Error::GivenUp(_) => true,
-            Error::Webhook(_) | Error::Stdout(_) | Error::Closed => false,
+            Error::Webhook(_) | Error::RabbitMq(_) | Error::Stdout(_) | Error::Closed => false,
         }
     }
 
@@ -65,7 +67,7 @@ impl Error {
     pub fn is_permanent(&self) -> bool {
         match self {
             Error::Kafka(error) => error.is_permanent(),
-            Error::GivenUp(_) | Error::Webhook(_) | Error::Stdout(_) | Error::Closed => true,
+            Error::GivenUp(_) | Error::Webhook(_) | Error::RabbitMq(_) | Error::Stdout(_) | Error::Closed => true,
         }
     }
 }

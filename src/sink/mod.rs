@@ -16,6 +16,7 @@ pub mod owned;
 mod partitions;
 mod positions;
 pub(crate) mod properties;
+pub mod rabbitmq;
 mod refusal;
 mod singly;
 mod stdout;
@@ -157,9 +158,9 @@ impl Sink {
     }
 
     /// Why records wait.
-    pub fn trouble(&self) -> Option<&str> {
+    pub fn trouble(&self) -> Option<String> {
         match self {
-            Sink::Kafka(kafka) => kafka.last_error(),
+            Sink::Kafka(kafka) => kafka.last_error().map(str::to_owned),
             Sink::Singly(singly) => singly.trouble(),
             Sink::Stdout(_) => None,
         }

@@ -196,8 +196,8 @@ impl Singly {
         &self.delivered
     }
 
-    pub(super) fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref().filter(|_| self.lanes.waits())
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.courier.trouble().or_else(|| self.trouble.clone().filter(|_| self.lanes.waits()))
     }
 }
 

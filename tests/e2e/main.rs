@@ -32,6 +32,7 @@ mod poison;
 mod producer;
 mod proof;
 mod prune;
+mod rabbitmq;
 mod records;
 mod relations;
 mod replay;

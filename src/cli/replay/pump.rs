@@ -255,7 +255,7 @@ impl<'a> Pump<'a> {
             Sink::Print | Sink::Count => None,
         };
         let last = self.tally.last.map_or(Lsn::INVALID, |last| last.commit_lsn);
-        self.meter.show(&self.tally, last.max(self.pipeline.confirmed()), trouble);
+        self.meter.show(&self.tally, last.max(self.pipeline.confirmed()), trouble.as_deref());
     }
 
     fn deadline(&self, source: &Source, over: bool) -> Instant {

@@ -1,6 +1,6 @@
 //! Real servers for the end-to-end tests, started and stopped from Rust.
 //!
-//! - [`postgres`], [`kafka`]: servers on free loopback ports, private or shared by all tests of the process;
+//! - [`postgres`], [`kafka`], [`rabbitmq`]: servers on free loopback ports, private or shared by all tests of the process;
 //! - [`walpost`]: the built binary with a configuration file;
 //! - [`outbox`], [`verify`]: events whose identity and commit order are known, and the comparison with what arrived.
 //!
@@ -23,6 +23,7 @@ pub mod postgres;
 pub mod process;
 pub mod proof;
 pub mod proxy;
+pub mod rabbitmq;
 pub mod records;
 pub mod scratch;
 pub mod session;
