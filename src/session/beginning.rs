@@ -24,6 +24,7 @@ use crate::{
         conninfo::ConnInfo,
         dead_letter,
         progress::{self, Hold, Progress, ReadingKind},
+        published::Published,
         quote,
         replication::{NewSlot, Replication},
         rows::{self, Plan, Unreadable},
@@ -239,6 +240,10 @@ impl Maker<'_> {
                 )
             };
             let mut conditions: Vec<String> = visible.map(sees).into_iter().collect();
+            if let (ReadingKind::Initial, Some(published @ Published::Mark { .. })) = (kind, plan.published()) {
+                // Whoever marked them has sent them.
+                conditions.push(format!("not {}", published.condition(home, dead_letters)));
+            }
             if kind == ReadingKind::Recovery {
                 // What of such a table was published nobody can say: to recover is to do without it.
                 let published = plan.published()?;

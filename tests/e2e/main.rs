@@ -51,6 +51,7 @@ mod slot_loss;
 mod snapshot;
 mod standby;
 mod support;
+mod swap;
 mod tables;
 mod tail;
 mod transactions;

@@ -37,6 +37,11 @@ impl<'a> Outbox<'a> {
         outbox
     }
 
+    /// One of which nothing is made yet: its names only.
+    pub fn unmade(database: &'a Database<'a>) -> Outbox<'a> {
+        Outbox { database, committed: Mutex::new(Vec::new()), writers: AtomicU32::new(0) }
+    }
+
     fn without_slot(database: &'a Database<'a>) -> Outbox<'a> {
         database.sql(
             "CREATE SCHEMA walpost;
@@ -48,7 +53,7 @@ impl<'a> Outbox<'a> {
                txid xid8 NOT NULL DEFAULT pg_current_xact_id());
              CREATE PUBLICATION walpost FOR TABLE walpost.outbox WITH (publish = 'insert')",
         );
-        Outbox { database, committed: Mutex::new(Vec::new()), writers: AtomicU32::new(0) }
+        Outbox::unmade(database)
     }
 
     /// The same by `walpost setup`, with all that it makes. Roles belong to the whole server: let it be a private one.
@@ -56,7 +61,7 @@ impl<'a> Outbox<'a> {
         let done =
             walpost(&["setup", "--snapshot", "never", "--database-url", &database.url(), "--slot", &database.name]);
         assert_eq!(done.code, 0, "{done:?}");
-        Outbox { database, committed: Mutex::new(Vec::new()), writers: AtomicU32::new(0) }
+        Outbox::unmade(database)
     }
 
     /// As [`Outbox::create`], with the table in which walpost proves what is published.
