@@ -19,4 +19,6 @@ require_rust
 provision build servers rabbitmq postgres 14 15 16 17 18
 [[ -z ${WALPOST_TEST_LONG:-} ]] || provision connect
 export WALPOST_CACHE=$CACHE
+# End-to-end tests run the examples, which cargo leaves as they are where it is told --test.
+cargo build --profile ci --examples
 cargo test --profile ci --no-fail-fast "$@"

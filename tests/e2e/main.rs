@@ -24,6 +24,7 @@ mod encodings;
 mod exactly_once;
 mod failover;
 mod http;
+mod idempotent_consumer;
 mod inbox;
 mod message_outbox;
 mod migration;

@@ -16,6 +16,7 @@ pub mod broker;
 pub mod certificates;
 pub mod connect;
 pub mod delivery;
+pub mod examples;
 pub mod kafka;
 pub mod letters;
 pub mod outbox;
