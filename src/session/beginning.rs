@@ -18,7 +18,10 @@ use super::{
 use crate::{
     chain::Chain,
     config::{Config, Snapshot},
-    pipeline::{Lsn, Place, outbox::Outbox},
+    pipeline::{
+        Lsn, Place,
+        outbox::{AfterPublish, Outbox},
+    },
     postgres::{
         self,
         conninfo::ConnInfo,
@@ -240,9 +243,17 @@ impl Maker<'_> {
                 )
             };
             let mut conditions: Vec<String> = visible.map(sees).into_iter().collect();
-            if let (ReadingKind::Initial, Some(published @ Published::Mark { .. })) = (kind, plan.published()) {
+            match plan.published() {
                 // Whoever marked them has sent them.
-                conditions.push(format!("not {}", published.condition(home, dead_letters)));
+                Some(published @ Published::Mark { .. }) if kind == ReadingKind::Initial => {
+                    conditions.push(format!("not {}", published.condition(home, dead_letters)));
+                }
+                Some(Published::Txid(column)) if kind == ReadingKind::Initial && marks(outbox) => tracing::warn!(
+                    "column {} of {} tells what is published: rows that somebody else has marked are sent too",
+                    quote::ident(column),
+                    plan.table()
+                ),
+                Some(_) | None => {}
             }
             if kind == ReadingKind::Recovery {
                 // What of such a table was published nobody can say: to recover is to do without it.
@@ -283,6 +294,10 @@ impl Maker<'_> {
         let (hold, server) = (self.hold.clone(), self.server.clone());
         Task { kind, hold, server, at, sources, client, resumes: false, from: None, first: 0 }
     }
+}
+
+fn marks(outbox: &Outbox) -> bool {
+    matches!(outbox.after_publish, AfterPublish::Mark(_))
 }
 
 /// Makes the slot over the connection that will stream from it, in place of one that is in the way. None: asked to stop

@@ -292,3 +292,23 @@ fn what_was_marked_before_walpost_was_killed_is_not_sent_again() {
         }
     }
 }
+
+#[test]
+fn with_a_column_txid_no_mark_keeps_a_row_out_and_the_log_says_so() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::unmade(&database);
+    let topic = outbox.topic("swap");
+    Kafka::shared().create_topic(&topic, 1, &[]);
+    database.sql(DESTINATION.create);
+    database.sql(&DESTINATION.before.replace("TOPIC", &topic));
+    database.sql(
+        "UPDATE messages SET published_at = now();
+         ALTER TABLE messages ADD txid xid8 NOT NULL DEFAULT pg_current_xact_id()",
+    );
+    let toml = configured(&outbox, &DESTINATION, &topic, "");
+    set_up(&toml);
+    let run = Walpost::start(&toml);
+    run.says("rows that somebody else has marked are sent too", WITHIN);
+    eventually(WITHIN, "it is sent", || (all(&[&topic]).len() == 1).then_some(()));
+    assert_eq!(run.terminate(WITHIN), 0);
+}
