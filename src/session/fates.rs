@@ -38,6 +38,8 @@ pub(super) struct Fates {
     culprits: Vec<Culprit>,
     marks: Marks,
     attempts: AttemptLog,
+    /// The last event that was refused.
+    refused: Option<Culprit>,
 }
 
 impl Fates {
@@ -56,7 +58,7 @@ impl Fates {
         let table = Table::new(config, server, system_identifier, hold, Arc::clone(&markers));
         let letters = Letters::open(config, table, client, from, culprits).await?;
         let marks = Marks::new(config, server, markers);
-        Ok((Fates { letters, culprits: culprits.to_vec(), marks, attempts }, known))
+        Ok((Fates { letters, culprits: culprits.to_vec(), marks, attempts, refused: None }, known))
     }
 
     /// What earlier sessions sent again, by what Kafka knows.
@@ -73,7 +75,7 @@ impl Fates {
 
     /// An event is met: its record is sent, unless it belongs among the dead letters.
     pub(super) fn record(&mut self, record: &Record<'_>, sink: &mut Sink) -> Result<(), Error> {
-        let Fates { letters, culprits, marks, .. } = self;
+        let Fates { letters, culprits, marks, refused, .. } = self;
         marks.taken(record.ticket, record.table, record.event.id);
         let Some(letters) = letters else {
             if culprits.iter().any(|culprit| culprit.is_at(record.position, record.topic)) {
@@ -82,7 +84,7 @@ impl Fates {
             return Ok(sink.send(record)?);
         };
         judge(letters, marks, record, sink)?;
-        set_aside(letters, marks, sink)
+        set_aside(letters, marks, refused, sink)
     }
 
     /// An event is met that makes no record. False: it halts the stream.
@@ -105,9 +107,23 @@ impl Fates {
 
     /// Sends what was asked for again.
     pub(super) fn replay(&mut self, sink: &mut Sink) -> Result<(), Error> {
-        let Fates { letters: Some(letters), marks, .. } = self else { return Ok(()) };
+        let Fates { letters: Some(letters), marks, refused, .. } = self else { return Ok(()) };
         while !sink.is_holding() && letters.parking.send_next(|record| sink.send(record))? {
-            set_aside(letters, marks, sink)?;
+            set_aside(letters, marks, refused, sink)?;
+        }
+        Ok(())
+    }
+
+    /// Takes up again what waited behind refused records, once their dead letters are durable.
+    pub(super) fn resume(&mut self, sink: &mut Sink) -> Result<(), Error> {
+        let Fates { letters: Some(letters), marks, refused, .. } = self else { return Ok(()) };
+        while sink.behind() > 0 && !letters.parking.holds() {
+            let Some(record) = sink.take_behind() else { break };
+            // It was sent again too early: what is refused comes before it.
+            if let (false, Some(culprit)) = (record.ticket.is_of_stream(), &refused) {
+                return Err(Error::Replay { culprit: culprit.clone() });
+            }
+            record.lend(|record| judge(letters, marks, record, sink))?;
         }
         Ok(())
     }
@@ -115,19 +131,19 @@ impl Fates {
     /// Sends dead letters to their topic. Each begins a transaction of Kafka's, so that one that is refused takes nothing
     /// with it that precedes it.
     pub(super) fn announce(&mut self, sink: &mut Sink) -> Result<(), Error> {
-        let Fates { letters: Some(letters), marks, .. } = self else { return Ok(()) };
+        let Fates { letters: Some(letters), marks, refused, .. } = self else { return Ok(()) };
         while !sink.is_holding()
             && !sink.is_in_transaction()
             && letters.parking.announce_next(|record| sink.send(record))?
         {
-            set_aside(letters, marks, sink)?;
+            set_aside(letters, marks, refused, sink)?;
         }
         Ok(())
     }
 
     /// Takes Kafka's reports.
     pub(super) fn delivered(&mut self, sink: &mut Sink, pipeline: &mut Pipeline) -> Result<(), Error> {
-        let Fates { letters, marks, .. } = self;
+        let Fates { letters, marks, refused, .. } = self;
         sink.poll(|ticket| {
             if ticket == Ticket::NONE {
                 return;
@@ -139,7 +155,7 @@ impl Fates {
         })?;
         self.attempts.note(sink.take_attempts());
         match letters {
-            Some(letters) => set_aside(letters, marks, sink),
+            Some(letters) => set_aside(letters, marks, refused, sink),
             None => sink.take_refused().map_or(Ok(()), |(_, error)| Err(error.into())),
         }
     }
@@ -218,9 +234,13 @@ impl Fates {
     }
 }
 
-/// Makes dead letters of records that are refused. What waited behind them is judged again.
-fn set_aside(letters: &mut Letters, marks: &mut Marks, sink: &mut Sink) -> Result<(), Error> {
-    let mut culprits = Vec::new();
+/// Makes dead letters of records that are refused.
+fn set_aside(
+    letters: &mut Letters,
+    marks: &mut Marks,
+    refused: &mut Option<Culprit>,
+    sink: &mut Sink,
+) -> Result<(), Error> {
     while let Some((record, error)) = sink.take_refused() {
         if record.ticket == Ticket::NONE {
             tracing::warn!("a record that is no event is not taken: {error}");
@@ -233,15 +253,8 @@ fn set_aside(letters: &mut Letters, marks: &mut Marks, sink: &mut Sink) -> Resul
         if !letters.parking.refuses_announcement(record.ticket, &culprit)? {
             marks.dead(record.ticket, &culprit.reason, culprit.attempts);
             record.lend(|record| letters.refused(record, &culprit))?;
-            culprits.push(culprit);
+            *refused = Some(culprit);
         }
-    }
-    while let Some(record) = sink.take_behind() {
-        // It has been sent again too early: it comes after what the next session makes a dead letter of.
-        if let (false, Some(culprit)) = (record.ticket.is_of_stream(), culprits.last()) {
-            return Err(Error::Replay { culprit: culprit.clone() });
-        }
-        record.lend(|record| judge(letters, marks, record, sink))?;
     }
     Ok(())
 }

@@ -275,6 +275,7 @@ impl Session<'_> {
     /// Turns buffered frames, or rows before them, into records, as far as there is room.
     fn step(&mut self) -> Result<(), Error> {
         self.pipeline.clock(clock());
+        self.fates.resume(&mut self.sink)?;
         if !matches!(self.mode, Mode::Paused) {
             self.fates.replay(&mut self.sink)?;
         }

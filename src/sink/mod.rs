@@ -120,7 +120,8 @@ impl Sink {
         }
     }
 
-    /// A record that waited behind one that was refused, and was not sent. To be asked after each [`Sink::take_refused`].
+    /// A record that waited behind one that was refused, and was not sent; in order for each destination and key. Nothing else
+    /// is to be sent before those are dealt with.
     pub fn take_behind(&mut self) -> Option<OwnedRecord> {
         match self {
             Sink::Singly(singly) => singly.take_behind(),

@@ -106,6 +106,11 @@ fn storing_a_position_past_an_unwritten_letter_is_caught() {
 }
 
 #[test]
+fn sending_what_waited_behind_a_refused_event_is_caught() {
+    caught(Sabotage::SendsBehind, &[Promise::Overtaken]);
+}
+
+#[test]
 fn forgetting_at_a_restart_what_was_replayed_is_caught() {
     caught(Sabotage::ForgetsReplayed, &[Promise::Once]);
 }

@@ -1,4 +1,4 @@
-//! A run: the log, the session around the real [`Parking`], Kafka, and chance.
+//! A run: the log, the session around the real [`Parking`], Kafka, or a sink that takes records one by one, and chance.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -36,6 +36,7 @@ pub(crate) enum Sabotage {
     ForgetsToAnnounce,
     StoresPastUnwritten,
     ForgetsReplayed,
+    SendsBehind,
 }
 
 /// What Kafka, or the pipeline before it, makes of an event, until somebody raises the limit.
@@ -111,6 +112,9 @@ struct Session {
     stops: bool,
     job: Option<Job>,
     transaction: Transaction,
+    /// What waited behind refused records, and the last of those.
+    behind: VecDeque<Sent>,
+    refused: Option<Culprit>,
 }
 
 impl Session {
@@ -124,6 +128,8 @@ impl Session {
             stops: false,
             job: None,
             transaction: Transaction::default(),
+            behind: VecDeque::new(),
+            refused: None,
         }
     }
 
@@ -154,6 +160,9 @@ pub(crate) struct World {
     /// Kafka has these, and the session does not know it yet.
     written: Vec<Sent>,
     exactly_once: bool,
+    /// Records are taken one by one, of each key the next when the one before it is: what is refused is known late, and what
+    /// waits behind it was not sent.
+    singly: bool,
     /// Exactly once: the last event that Kafka's records reach, and which dead letters it had again.
     stored: Option<usize>,
     replayed: Vec<Replayed>,
@@ -194,6 +203,7 @@ impl World {
             events_max: usize::MAX,
         };
         let exactly_once = random.one_in(3);
+        let singly = !exactly_once && rules.topic.is_none() && random.one_in(2);
         let now = Instant::now();
         let mut parking = Parking::new(rules.clone(), [].into_iter().collect(), HashMap::new(), Vec::new(), now);
         parking.open(Vec::new());
@@ -212,6 +222,7 @@ impl World {
             kafka: BTreeMap::new(),
             written: Vec::new(),
             exactly_once,
+            singly,
             stored: None,
             replayed: Vec::new(),
             rules,
@@ -418,6 +429,9 @@ impl World {
 
     /// Does what the session does in a turn of its loop.
     fn session_turn(&mut self) -> Result<Ends, Violation> {
+        if let ends @ Err(_) = self.resume() {
+            return Ok(ends);
+        }
         while !self.is_holding() {
             let mut sent = None;
             let Ok(_) = self.session.parking.send_next(|record| {
@@ -426,7 +440,7 @@ impl World {
             });
             let Some((ticket, event)) = sent else { break };
             let place = Place::Key(self.log[event].key);
-            if self.kind(event, place) == Kind::TooLarge {
+            if self.kind(event, place) == Kind::TooLarge && !self.singly {
                 return Ok(Err(culprit(&self.log[event], place)));
             }
             self.send(Sent { ticket, event, place });
@@ -489,7 +503,7 @@ impl World {
                     parking.refused(record, culprit, SystemTime::UNIX_EPOCH).expect("there are no bounds");
                     wrong = true;
                 }
-                Verdict::Send if kind == Kind::TooLarge => {
+                Verdict::Send if kind == Kind::TooLarge && !self.singly => {
                     let culprit = culprit(&self.log[number], Place::Key(key));
                     parking.refused(record, &culprit, SystemTime::UNIX_EPOCH).expect("there are no bounds");
                     wrong = true;
@@ -501,7 +515,7 @@ impl World {
             self.is_wrong(number);
         }
         if sent {
-            self.session.alone = kind == Kind::Suspect && !self.exactly_once;
+            self.session.alone = kind == Kind::Suspect && !self.exactly_once && !self.singly;
             self.send(Sent { ticket, event: number, place: Place::Key(key) });
         }
         self.tell(|| format!("session: event {number}: {verdict:?}"));
@@ -550,6 +564,8 @@ impl World {
                 self.written.push(sent);
                 self.has(event, place, live)?;
             }
+        } else if live && self.singly {
+            self.given_up(sent);
         } else if alone {
             self.tell(|| format!("kafka: refuses event {event} alone"));
             self.session.alone = false;
@@ -565,6 +581,34 @@ impl World {
             return Ok(Err(culprit));
         }
         Ok(Ok(()))
+    }
+
+    /// A record is refused by itself.
+    fn given_up(&mut self, Sent { ticket, event, place }: Sent) {
+        self.tell(|| format!("sink: gives event {event} up"));
+        self.is_wrong(event);
+        let Event { position, key, .. } = self.log[event];
+        let (culprit, parking) = (culprit(&self.log[event], place), &mut self.session.parking);
+        with_record(ticket, position, &format!("event-{event}"), key, |record| {
+            parking.refused(record, &culprit, SystemTime::UNIX_EPOCH).expect("there are no bounds");
+        });
+        self.session.refused = Some(culprit);
+        self.session.behind.extend(self.kafka.remove(&place).unwrap_or_default());
+    }
+
+    /// What waited behind refused records is judged anew, once their letters are durable.
+    fn resume(&mut self) -> Ends {
+        while !self.session.behind.is_empty()
+            && (self.sabotage == Some(Sabotage::SendsBehind) || !self.session.parking.holds())
+        {
+            let sent = self.session.behind.pop_front().expect("it is not empty");
+            match self.sabotage {
+                Some(Sabotage::SendsBehind) => self.send(sent),
+                _ if !sent.ticket.is_of_stream() => return Err(self.session.refused.clone().expect("one was refused")),
+                _ => self.step(sent.event, sent.ticket),
+            }
+        }
+        Ok(())
     }
 
     /// The table answers, late, or not, or only seems not to.
@@ -626,6 +670,10 @@ impl World {
                     break;
                 }
                 self.has(event, place, ticket.is_of_stream())?;
+                // Of each key one is under way.
+                if self.singly {
+                    break;
+                }
             }
         }
         self.written.clear();
