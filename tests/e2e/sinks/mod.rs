@@ -3,6 +3,7 @@
 mod endpoint;
 mod kafka;
 mod pipe;
+mod rabbitmq;
 mod receiver;
 mod webhook;
 
@@ -44,6 +45,12 @@ stories! {
         what_is_refused_waits_with_its_aggregate_and_is_replayed_in_order,
     ];
     to_webhook: webhook::Endpoint, [
+        hard_kills_lose_and_reorder_nothing,
+        a_receiver_that_is_down_is_waited_for,
+        a_slow_receiver_slows_the_stream_down,
+        what_is_refused_waits_with_its_aggregate_and_is_replayed_in_order,
+    ];
+    to_rabbitmq: rabbitmq::Queue, [
         hard_kills_lose_and_reorder_nothing,
         a_receiver_that_is_down_is_waited_for,
         a_slow_receiver_slows_the_stream_down,
