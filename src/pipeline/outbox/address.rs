@@ -126,6 +126,9 @@ impl Address {
         if matches!(template.parts(), [Part::Column(name)] if name == "destination") {
             return Ok(());
         }
+        if !template.parts().iter().filter_map(Part::text).all(str::is_ascii) {
+            return Err("write it as it is sent: the host in Punycode, other characters as %XX".to_owned());
+        }
         let filled = |column: &str| -> Result<Endpoint, String> {
             let text: String = template.parts().iter().map(|part| part.text().unwrap_or(column)).collect();
             text.parse().map_err(|why| format!("{why}; write one such as https://example.com/events"))
@@ -261,6 +264,7 @@ mod tests {
             "htt${a}://a.example/",
             "https://a@b/",
             "${destination}/x",
+            "https://ü.example/",
         ] {
             assert!(judge(unsound).is_err(), "{unsound}");
         }

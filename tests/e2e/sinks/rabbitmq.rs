@@ -32,7 +32,9 @@ pub(super) struct Queue {
 impl Queue {
     fn declare(&self, queue: &str, arguments: &[(&str, AMQPValue)]) {
         let mut table = FieldTable::default();
-        arguments.iter().for_each(|(name, value)| table.insert((*name).into(), value.clone()));
+        for (name, value) in arguments {
+            table.insert((*name).into(), value.clone());
+        }
         let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
         self.ask(async |channel| {
             channel.queue_declare(queue.into(), options, table).await.expect("the queue can be declared");
