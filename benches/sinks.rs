@@ -1,4 +1,4 @@
-//! Events a second from an outbox to a webhook's receiver, and to RabbitMQ beside the floor: lapin alone with confirms.
+//! Events a second from an outbox to a receiver of signed webhooks, and to RabbitMQ beside the floor: lapin alone with confirms.
 //!
 //!     scripts/servers.sh cargo bench --bench sinks -- 50000 amqp://user:password@127.0.0.1:5672
 //!
@@ -31,7 +31,8 @@ use tokio_postgres::{Client, NoTls};
 const WALPOST: &str = env!("CARGO_BIN_EXE_walpost");
 const DATABASE: &str = "walpost_bench_sinks";
 const QUEUE: &str = "walpost.bench";
-const RUNS: usize = 3;
+const SECRET: &str = "--webhook-secret=whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+const RUNS: usize = 5;
 /// walpost's own bound by default.
 const IN_FLIGHT: usize = 5_000;
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -53,8 +54,10 @@ async fn main() -> Outcome<()> {
         fill(&client, events).await?;
         let before = receiver.count();
         let to = format!("{}/events", receiver.url);
-        let walpost =
-            Walpost::start(&url, &["--sink-kind=webhook", "--webhook-allow-private", &format!("--webhook-url={to}")])?;
+        let walpost = Walpost::start(
+            &url,
+            &["--sink-kind=webhook", "--webhook-allow-private", SECRET, &format!("--webhook-url={to}")],
+        )?;
         let figures = measure(&walpost, events, async || Ok(receiver.count() - before)).await?;
         walpost.stop()?;
         println!("  run {run}: {figures}");
@@ -100,7 +103,7 @@ async fn prepare(server: &str) -> Outcome<(Client, String)> {
     let (base, _) = server.rsplit_once('/').ok_or("DATABASE_URL is a URL that ends in a database")?;
     let url = format!("{base}/{DATABASE}");
     let made = Command::new(WALPOST)
-        .args(["setup", "--yes", "--slot", DATABASE, "--database-url", &url])
+        .args(["setup", "--yes", "--sink-kind=webhook", "--slot", DATABASE, "--database-url", &url])
         .stdout(Stdio::null())
         .status()?;
     assert!(made.success(), "walpost setup failed");

@@ -5,6 +5,7 @@ mod kafka;
 mod pipe;
 mod rabbitmq;
 mod receiver;
+mod story;
 mod webhook;
 
 use std::{
