@@ -25,7 +25,7 @@ use crate::{
     sink::{Attempts, Known},
 };
 
-/// How long a table that cannot be written is left alone.
+/// How long the table is left alone after each write: nothing waits for it, and each write is a connection of its own.
 const AGAIN: Duration = Duration::from_secs(1);
 
 pub(super) struct AttemptLog {
@@ -115,8 +115,8 @@ impl AttemptLog {
                     let name = (attempts.position.clone(), attempts.event_id.clone());
                     self.unwritten.entry(name).or_insert(attempts);
                 }
-                self.again = Some(Instant::now() + AGAIN);
             }
         }
+        self.again = Some(Instant::now() + AGAIN);
     }
 }

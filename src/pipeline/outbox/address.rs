@@ -76,8 +76,12 @@ impl HostRule {
             true => host.strip_suffix(&self.host).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
             false => host == self.host,
         };
-        // None: the scheme's own.
-        is_host && url.port() == self.port
+        let has_port = match self.port {
+            Some(port) => url.port_or_known_default() == Some(port),
+            // The scheme's own.
+            None => url.port().is_none(),
+        };
+        is_host && has_port
     }
 }
 
@@ -95,7 +99,7 @@ impl FromStr for HostRule {
             Some(host) if is_bare && !host.contains('*') => {
                 // 443 is left out of such a URL.
                 let port = url.port().or_else(|| rest.ends_with(":443").then_some(443));
-                Ok(HostRule { host: host.to_owned(), below, port: port.filter(|port| *port != 443) })
+                Ok(HostRule { host: host.to_owned(), below, port })
             }
             Some(_) | None => Err(FORM),
         }
@@ -205,13 +209,16 @@ mod tests {
 
     #[test]
     fn a_destination_leads_to_an_allowed_host_only() {
-        let urls = urls(&["hooks.example.com", "*.shop.example", "127.0.0.1:8080", "plain.example:80"]);
+        let urls =
+            urls(&["hooks.example.com", "*.shop.example", "127.0.0.1:8080", "plain.example:80", "safe.example:443"]);
         for (allowed, as_sent) in [
             ("https://hooks.example.com/a?b=c", "https://hooks.example.com/a?b=c"),
             ("https://HOOKS.example.com:443", "https://hooks.example.com/"),
             ("http://hooks.example.com/", "http://hooks.example.com/"),
             ("https://eu.shop.example/", "https://eu.shop.example/"),
             ("http://127.1:8080/x", "http://127.0.0.1:8080/x"),
+            ("http://plain.example:80/", "http://plain.example/"),
+            ("https://safe.example/", "https://safe.example/"),
         ] {
             let mut address = String::new();
             urls.of_destination(allowed, &mut address).unwrap();
@@ -223,6 +230,8 @@ mod tests {
             "https://shop.example/",
             "https://hooks.example.com:8443/",
             "http://127.0.0.1/",
+            "https://plain.example/",
+            "http://safe.example/",
             "https://user@hooks.example.com/",
             "https://hooks.example.com@evil.example/",
             "ftp://hooks.example.com/",

@@ -201,6 +201,9 @@ impl<'a> Line<'a> {
     }
 
     fn take(&mut self, job: Job) {
+        if job.settle.is_abandoned() {
+            return;
+        }
         let size = job.message.header_frame_size();
         if size > self.header_frame_max {
             let max = self.header_frame_max;

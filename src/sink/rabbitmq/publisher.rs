@@ -94,6 +94,11 @@ impl Settle {
         // Nobody may wait any more.
         let _ = self.0.send(verdict);
     }
+
+    /// Nobody waits: what is sent now would come behind what the next session has sent.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.0.is_closed()
+    }
 }
 
 /// What is known about messages and exchanges, from one connection to the next.

@@ -171,6 +171,8 @@ fn attempts_run_out_and_go_on_counting_after_a_restart() {
     );
     let attempts: Vec<i32> = vec![database.session().get("SELECT max(attempts) FROM walpost.dead_letter")];
     assert_eq!(attempts, [3]);
+    let tried = server.requests().into_iter().filter(|request| request.header("x-event-id") == id).count();
+    assert_eq!(tried, 3, "the restart began to count anew");
     eventually(WITHIN, "nothing is counted any more", || counted().is_empty().then_some(()));
 
     down.store(false, Ordering::Relaxed);
