@@ -14,6 +14,7 @@ mod outbox;
 mod progress;
 mod publication;
 mod server;
+mod sink;
 mod slot;
 
 use std::fmt;
@@ -28,6 +29,7 @@ pub use outbox::outbox;
 pub use progress::progress;
 pub use publication::{emit, publication};
 pub use server::{server, synchronous, synchronous_names};
+pub use sink::{sink, unreachable_broker};
 pub use slot::{failover, loss, lost_in, slot, slot_to_be_made};
 
 /// Something that is wrong or worth knowing.

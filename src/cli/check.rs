@@ -13,6 +13,7 @@ use crate::{
     config::{Config, Debezium, Flags, Needs, OnPoison, Sink, Snapshot},
     kafka::{facts::Kafka, topics::Pattern},
     postgres::{
+        attempt,
         bookmark::Bookmark,
         dead_letter,
         mark::{Marker, Unmarkable},
@@ -28,6 +29,7 @@ use crate::{
     },
     prune::{self, Order},
     setup::{facts::EmitFacts, names, tables},
+    sink,
 };
 
 /// A rate is what changes in so long at least.
@@ -63,7 +65,10 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
             Sink::Webhook | Sink::RabbitMq | Sink::Stdout => None,
         }
     };
-    let (mut findings, kafka) = tokio::join!(database(&config), kafka);
+    let (mut findings, kafka, reached) = tokio::join!(database(&config), kafka, sink::reach(&config));
+    if let Some(Err(reason)) = reached {
+        findings.push(check::unreachable_broker(&reason));
+    }
     match kafka {
         None if args.deep => anyhow::bail!("--deep reads Kafka's topics, and sink.kind is another"),
         None => {}
@@ -162,6 +167,8 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
     findings.extend(check::rewind(&config.slot, known.as_ref()));
     findings.extend(check::bookmarks(&bookmarks, slot.as_ref(), config.bookmarks, &server));
     findings.extend(keeping(config, &client).await?);
+    let counts = attempt::Table::find(&client, home, &system_identifier, &config.slot).await?.is_some();
+    findings.extend(check::sink(config, home, counts));
     let needed = matches!(config.on_poison, Some(OnPoison::Park | OnPoison::DeadLetter));
     let topic_does =
         config.dead_letter_topic.is_some() && config.on_poison != Some(OnPoison::Park) && letters.is_none();

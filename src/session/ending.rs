@@ -86,7 +86,9 @@ impl Session<'_> {
             )) => usize::MAX,
             // Nobody takes anything any more.
             Error::Sink(sink::Error::Closed | sink::Error::Stdout(_)) => usize::MAX,
-            Error::Sink(error) if error.is_permanent() => 1 + self.sink.behind(),
+            // They are counted below.
+            Error::Sink(sink::Error::GivenUp(_)) => 0,
+            Error::Sink(error) if error.is_permanent() => 1,
             Error::Sink(_) => usize::MAX,
             Error::Pipeline(_) => 0,
             // Such as a row that cannot be converted. The server takes no confirmation any more, but whoever skips what
@@ -114,7 +116,9 @@ impl Session<'_> {
             Mode::Draining { until } | Mode::Detaching { until, .. } => until,
         };
         let mut attached = true;
-        while self.pipeline.ledger().outstanding() > left && Instant::now() < until {
+        while self.pipeline.ledger().outstanding() > usize::saturating_add(left, self.sink.stuck())
+            && Instant::now() < until
+        {
             if self.cut_at(Cut::Now).and_then(|()| self.work()).is_err() {
                 break;
             }
@@ -124,13 +128,22 @@ impl Session<'_> {
                 biased;
                 () = tokio::time::sleep_until(wake.into()) => {}
                 ready = self.sink.ready() => {
-                    if let Err(earlier) = ready.map_err(Error::from).and_then(|()| self.acknowledge()) {
-                        // What precedes the culprit did not arrive, and that comes first: it may be refused too, or be
-                        // mended by another session. Of topics that never came, none is the first.
-                        if !matches!(error, Error::Sink(sink::Error::Kafka(kafka::Error::UnknownTopic { .. }))) {
-                            error = earlier;
+                    match ready.map_err(Error::from).and_then(|()| self.acknowledge()) {
+                        Ok(()) => {}
+                        // Of several that are refused meanwhile the first in the stream is told.
+                        Err(first @ Error::Sink(sink::Error::GivenUp(_)))
+                            if matches!(error, Error::Sink(sink::Error::GivenUp(_))) =>
+                        {
+                            error = first;
                         }
-                        break;
+                        Err(earlier) => {
+                            // What precedes the culprit did not arrive, and that comes first: it may be refused too, or be
+                            // mended by another session. Of topics that never came, none is the first.
+                            if !matches!(error, Error::Sink(sink::Error::Kafka(kafka::Error::UnknownTopic { .. }))) {
+                                error = earlier;
+                            }
+                            break;
+                        }
                     }
                 }
                 marked = self.fates.ready() => self.marked(marked),

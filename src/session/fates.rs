@@ -68,7 +68,7 @@ impl Fates {
         }
     }
 
-    /// Whether the stream goes on past what Kafka refuses.
+    /// Whether the stream goes on past what is refused.
     pub(super) fn sets_aside(&self) -> bool {
         self.letters.is_some()
     }
@@ -96,7 +96,7 @@ impl Fates {
         Ok(true)
     }
 
-    /// An event is met that Kafka has, or has passed over, and whose row is to be marked.
+    /// An event is met that the sink has, or has passed over, and whose row is to be marked.
     pub(super) fn passed(&mut self, ticket: Ticket, position: Position, table: &TableName, id: &str) {
         self.marks.taken(ticket, table, id.as_bytes());
         let known = self.letters.as_mut().and_then(|letters| letters.parking.passed(position, id));
@@ -117,7 +117,7 @@ impl Fates {
     /// Takes up again what waited behind refused records, once their dead letters are durable.
     pub(super) fn resume(&mut self, sink: &mut Sink) -> Result<(), Error> {
         let Fates { letters: Some(letters), marks, refused, .. } = self else { return Ok(()) };
-        while sink.behind() > 0 && !letters.parking.holds() {
+        while !letters.parking.holds() {
             let Some(record) = sink.take_behind() else { break };
             // It was sent again too early: what is refused comes before it.
             if let (false, Some(culprit)) = (record.ticket.is_of_stream(), &refused) {
@@ -141,7 +141,7 @@ impl Fates {
         Ok(())
     }
 
-    /// Takes Kafka's reports.
+    /// Takes the sink's reports.
     pub(super) fn delivered(&mut self, sink: &mut Sink, pipeline: &mut Pipeline) -> Result<(), Error> {
         let Fates { letters, marks, refused, .. } = self;
         sink.poll(|ticket| {
@@ -156,7 +156,7 @@ impl Fates {
         self.attempts.note(sink.take_attempts());
         match letters {
             Some(letters) => set_aside(letters, marks, refused, sink),
-            None => sink.take_refused().map_or(Ok(()), |(_, error)| Err(error.into())),
+            None => sink.refusal().map_or(Ok(()), |error| Err(error.into())),
         }
     }
 
@@ -290,7 +290,7 @@ fn follow(marks: &mut Marks, ticket: Ticket, known: &KnownLetter) {
     }
 }
 
-/// Kafka has the event, or it is a durable dead letter: acknowledged at once, or when its row is marked.
+/// The sink has the event, or it is a durable dead letter: acknowledged at once, or when its row is marked.
 fn settle(marks: &mut Marks, pipeline: &mut Pipeline, ticket: Ticket) {
     if !marks.settles(ticket) {
         pipeline.acknowledge(ticket);

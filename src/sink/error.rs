@@ -1,4 +1,4 @@
-//! Why a sink ends the session.
+//! Why a sink does not take a record, or ends the session.
 
 use std::io;
 
@@ -22,8 +22,8 @@ pub enum Error {
     Closed,
 }
 
-/// A record that is not tried again.
-#[derive(Debug, thiserror::Error)]
+/// A record that is not tried again: it is set aside, or ends the session.
+#[derive(Clone, Debug, thiserror::Error)]
 #[error(
     "event {event_id} at position {position} is not taken by {}: {reason}; nothing from that event on is confirmed: mend \
      what refuses it and start walpost again",

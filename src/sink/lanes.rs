@@ -97,6 +97,8 @@ pub(super) struct Lanes {
     ready: VecDeque<LaneId>,
     paused: BTreeSet<(Instant, LaneId)>,
     under_way: usize,
+    /// Lanes whose first record failed the last time.
+    failing: usize,
 }
 
 impl Lanes {
@@ -110,6 +112,7 @@ impl Lanes {
             ready: VecDeque::new(),
             paused: BTreeSet::new(),
             under_way: 0,
+            failing: 0,
         }
     }
 
@@ -148,9 +151,9 @@ impl Lanes {
         Some((id, Arc::clone(&lane.records[0]), lane.attempts))
     }
 
-    /// Records are to be tried again.
-    pub(super) fn waits(&self) -> bool {
-        !self.paused.is_empty()
+    /// Records are tried again.
+    pub(super) fn fails(&self) -> bool {
+        self.failing > 0
     }
 
     /// When a pause ends, if room is all that is needed.
@@ -163,8 +166,9 @@ impl Lanes {
     pub(super) fn tried(&mut self, id: LaneId, outcome: Outcome, now: Instant, random: f64) -> Fate {
         let patience = self.patience;
         self.under_way -= 1;
-        let lane = self.lane(id);
+        let lane = self.lanes.get_mut(&id).expect("it is there until it is removed");
         assert_eq!(lane.turn, Turn::UnderWay, "what is tried is under way");
+        self.failing -= usize::from(lane.failures > 0);
         match outcome {
             Outcome::Delivered => {
                 let record = lane.records.pop_front().expect("a lane has a first record");
@@ -187,6 +191,7 @@ impl Lanes {
                 let until = now + pause;
                 lane.turn = Turn::Paused(until);
                 let record = Arc::clone(&lane.records[0]);
+                self.failing += 1;
                 self.paused.insert((until, id));
                 Fate::Again { record, attempts, counts, pause, reason }
             }

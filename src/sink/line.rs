@@ -8,7 +8,7 @@ use crate::{
     printable::{insert_bytes, printable_json},
 };
 
-pub(crate) fn as_json(record: &Record<'_>) -> String {
+pub(super) fn as_json(record: &Record<'_>) -> String {
     let mut object = Map::new();
     let time = Timestamp::from_millisecond(record.timestamp_ms)
         .ok()

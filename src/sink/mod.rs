@@ -11,7 +11,7 @@ pub mod kafka;
 mod lanes;
 mod librdkafka;
 mod limits;
-pub(crate) mod line;
+mod line;
 pub mod owned;
 mod partitions;
 mod positions;
@@ -60,8 +60,13 @@ impl Sink {
         Ok(match config.sink {
             config::Sink::Kafka => Sink::Kafka(Box::new(Kafka::new(config, batches, source, sets_aside)?)),
             config::Sink::Webhook | config::Sink::RabbitMq => Sink::Singly(Box::new(Singly::open(config, known)?)),
-            config::Sink::Stdout => Sink::Stdout(Box::default()),
+            config::Sink::Stdout => Sink::stdout(),
         })
+    }
+
+    /// Standard output, whatever is configured.
+    pub fn stdout() -> Sink {
+        Sink::Stdout(Box::default())
     }
 
     /// For what is sent again beside the stream.
@@ -129,10 +134,18 @@ impl Sink {
         }
     }
 
-    /// How many such records there are.
-    pub fn behind(&self) -> usize {
+    /// Why the first record that is refused is, where refused ones are left alone: the session is to end.
+    pub fn refusal(&self) -> Option<Error> {
         match self {
-            Sink::Singly(singly) => singly.behind(),
+            Sink::Singly(singly) => singly.given_up().map(|error| Box::new(error.clone()).into()),
+            Sink::Kafka(_) | Sink::Stdout(_) => None,
+        }
+    }
+
+    /// Records that are refused or waited behind such, and that nobody has taken.
+    pub fn stuck(&self) -> usize {
+        match self {
+            Sink::Singly(singly) => singly.stuck(),
             Sink::Kafka(_) | Sink::Stdout(_) => 0,
         }
     }
@@ -226,6 +239,12 @@ impl Sink {
             Sink::Singly(_) | Sink::Stdout(_) => None,
         }
     }
+}
+
+/// Whether the broker of the configuration lets us in; none where there is none, or it is Kafka. The error has no secret.
+pub async fn reach(config: &Config) -> Option<Result<(), String>> {
+    let rabbitmq = config.rabbitmq.as_ref().filter(|_| config.sink == config::Sink::RabbitMq)?;
+    Some(rabbitmq::reach(rabbitmq).await)
 }
 
 /// A destination as it is told of: of a URL its origin, since path and query may hold a secret.

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 
 use super::{
     courier::{Courier, Opened, Outcome},
@@ -38,6 +38,9 @@ pub struct Attempts {
     pub reason: String,
 }
 
+/// Most places that are counted apart, and the name of the others.
+const PLACES_MAX: usize = 200;
+const OTHER: &str = "other";
 /// How often it is told that records wait.
 const TELL: Duration = Duration::from_secs(10);
 
@@ -52,9 +55,9 @@ pub struct Singly {
     given_up: VecDeque<(OwnedRecord, GivenUp)>,
     /// What waited behind those.
     behind: VecDeque<OwnedRecord>,
-    /// By origin of the destination, in the order in which they were met.
+    /// By place, in the order in which they were met; those beyond the first [`PLACES_MAX`] share one.
     delivered: Vec<(String, u64)>,
-    by_origin: HashMap<String, usize>,
+    by_place: HashMap<String, usize>,
     /// Attempts of earlier sessions, until the event is met.
     known: Known,
     attempts: Vec<Attempts>,
@@ -79,7 +82,7 @@ impl Singly {
             given_up: VecDeque::new(),
             behind: VecDeque::new(),
             delivered: Vec::new(),
-            by_origin: HashMap::new(),
+            by_place: HashMap::new(),
             known,
             attempts: Vec::new(),
             counted: HashSet::new(),
@@ -114,7 +117,12 @@ impl Singly {
         let due = self.lanes.due();
         tokio::select! {
             biased;
-            Some((id, outcome)) = self.under_way.next() => self.tried(id, outcome),
+            Some((id, outcome)) = self.under_way.next() => {
+                self.tried(id, outcome);
+                while let Some(Some((id, outcome))) = self.under_way.next().now_or_never() {
+                    self.tried(id, outcome);
+                }
+            }
             () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => {}
             else => std::future::pending().await,
         }
@@ -127,14 +135,7 @@ impl Singly {
             Fate::Delivered(record) => {
                 self.settled(&record);
                 self.acknowledged.push(record.ticket);
-                let origin = shown(&record.topic);
-                match self.by_origin.get(origin) {
-                    Some(index) => self.delivered[*index].1 += 1,
-                    None => {
-                        self.by_origin.insert(origin.to_owned(), self.delivered.len());
-                        self.delivered.push((origin.to_owned(), 1));
-                    }
-                }
+                self.count_delivered(place(&record.topic));
             }
             Fate::Again { record, attempts, counts, pause, reason } => {
                 let destination = shown(&record.topic);
@@ -151,12 +152,24 @@ impl Singly {
                 self.trouble = Some(reason);
             }
             Fate::GivenUp { record, attempts, class, reason, behind } => {
-                self.settled(&record);
                 let error = GivenUp::new(&record, class, reason, attempts);
                 self.given_up.push_back((unshared(record), error));
                 self.behind.extend(behind.into_iter().map(unshared));
             }
         }
+    }
+
+    fn count_delivered(&mut self, place: &str) {
+        let place = match self.by_place.get(place) {
+            None if self.delivered.len() >= PLACES_MAX => OTHER,
+            Some(_) | None => place,
+        };
+        let index = self.by_place.get(place).copied().unwrap_or_else(|| {
+            self.by_place.insert(place.to_owned(), self.delivered.len());
+            self.delivered.push((place.to_owned(), 0));
+            self.delivered.len() - 1
+        });
+        self.delivered[index].1 += 1;
     }
 
     /// The next session need not know of its attempts.
@@ -176,7 +189,14 @@ impl Singly {
     }
 
     pub(super) fn take_given_up(&mut self) -> Option<(OwnedRecord, GivenUp)> {
-        self.given_up.pop_front()
+        let (record, error) = self.given_up.pop_front()?;
+        self.settled(&record);
+        Some((record, error))
+    }
+
+    /// The first of those in the stream.
+    pub(super) fn given_up(&self) -> Option<&GivenUp> {
+        self.given_up.iter().map(|(_, error)| error).min_by_key(|error| error.position)
     }
 
     /// A record that waited behind one that was given up, in order.
@@ -184,8 +204,9 @@ impl Singly {
         self.behind.pop_front()
     }
 
-    pub(super) fn behind(&self) -> usize {
-        self.behind.len()
+    /// Records that are given up or were behind such, and that nobody has taken.
+    pub(super) fn stuck(&self) -> usize {
+        self.given_up.len() + self.behind.len()
     }
 
     pub(super) fn take_attempts(&mut self) -> Vec<Attempts> {
@@ -197,7 +218,15 @@ impl Singly {
     }
 
     pub(super) fn trouble(&self) -> Option<String> {
-        self.courier.trouble().or_else(|| self.trouble.clone().filter(|_| self.lanes.waits()))
+        self.courier.trouble().or_else(|| self.trouble.clone().filter(|_| self.lanes.fails()))
+    }
+}
+
+/// Where a record went, as it is counted: the origin of a URL, an exchange, or a queue of the default exchange.
+fn place(destination: &str) -> &str {
+    match destination.split_once('/') {
+        Some((exchange, _)) if !destination.contains("://") && !exchange.is_empty() => exchange,
+        Some(_) | None => shown(destination),
     }
 }
 

@@ -23,7 +23,7 @@ use self::{
 };
 use super::{Exit, output, run::stop_signal, with_tables};
 use crate::{
-    config::{Config, Flags, Needs},
+    config::{self, Config, Flags, Needs},
     pipeline::{
         Lsn,
         outbox::{Optional, Outbox, is_topic},
@@ -95,6 +95,9 @@ fn topic(name: &str) -> Result<String, String> {
 pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     let sends = !args.stdout && !args.dry_run;
     let config = with_tables(Config::load(&args.flags, if sends { Needs::BOTH } else { Needs::DATABASE })?).await?;
+    if args.topic.is_some() && config.sink == config::Sink::Webhook {
+        bail!("--topic names a topic, and sink.kind is \"webhook\": give --webhook-url in its place");
+    }
     let mut stop = stop_signal("what is under way may or may not arrive")?.subscribe();
     let job = Job { args: &args, config: &config };
     if args.from_lsn.is_some() || args.bookmark.is_some() {
@@ -224,11 +227,11 @@ impl Job<'_> {
             return Ok(Sink::Count);
         }
         if self.args.stdout {
-            return Ok(Sink::Print);
+            return Ok(Sink::Real(Box::new(sink::Sink::stdout())));
         }
         // No position is stored, so it is nobody's timeline.
         let source = kafka::Source { system_identifier, timeline: 0, generation: 0 };
-        Ok(Sink::Configured(Box::new(sink::Sink::aside(self.config, source)?)))
+        Ok(Sink::Real(Box::new(sink::Sink::aside(self.config, source)?)))
     }
 
     fn outboxes(&self) -> Vec<Outbox> {

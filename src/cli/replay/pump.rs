@@ -17,16 +17,14 @@ use crate::{
     config::Config,
     pipeline::{Limits, Lsn, Output, PgTime, Pipeline, Position, Ticket, outbox::Outbox},
     session::Catalog,
-    sink::{self, kafka::Cut, line::as_json},
+    sink::{self, kafka::Cut},
     status::unix_us,
 };
 
 /// Where the events go.
 pub(super) enum Sink {
-    /// Where the stream sends them.
-    Configured(Box<sink::Sink>),
-    /// Standard output, as JSON lines.
-    Print,
+    /// Where the stream sends them, or standard output.
+    Real(Box<sink::Sink>),
     /// Nowhere: they are counted.
     Count,
 }
@@ -146,7 +144,7 @@ impl<'a> Pump<'a> {
     pub(super) async fn close(self) -> Tally {
         let Pump { mut sink, tally, meter, .. } = self;
         meter.end();
-        if let Sink::Configured(to) = &mut sink {
+        if let Sink::Real(to) = &mut sink {
             to.close().await;
         }
         tally
@@ -177,14 +175,10 @@ impl<'a> Pump<'a> {
                     *self.tally.topics.entry(record.topic.to_owned()).or_default() += 1;
                     self.pace.iter_mut().for_each(Pace::sent);
                     match &mut self.sink {
-                        Sink::Configured(to) => {
+                        Sink::Real(to) => {
                             self.tally.under_way.push_back((ticket, record.position));
                             to.send(&record)?;
                             (refused(to, &mut self.tally), false)
-                        }
-                        Sink::Print => {
-                            output::print(as_json(&record))?;
-                            (Some(ticket), false)
                         }
                         Sink::Count => (Some(ticket), false),
                     }
@@ -209,8 +203,8 @@ impl<'a> Pump<'a> {
 
     fn may_step(&self) -> bool {
         let holds = match &self.sink {
-            Sink::Configured(to) => to.is_holding(),
-            Sink::Print | Sink::Count => false,
+            Sink::Real(to) => to.is_holding(),
+            Sink::Count => false,
         };
         let now = Instant::now();
         let paced = self.pace.as_ref().is_none_or(|pace| pace.next(now) <= now);
@@ -220,13 +214,13 @@ impl<'a> Pump<'a> {
 
     /// Ends the Kafka transaction where it is time; PostgreSQL's are not kept whole.
     fn cut(&mut self, over: bool) -> anyhow::Result<()> {
-        let Sink::Configured(to) = &mut self.sink else { return Ok(()) };
+        let Sink::Real(to) = &mut self.sink else { return Ok(()) };
         let now = over || self.stopping.is_some() || !self.pipeline.has_room();
         Ok(to.cut(if now { Cut::Now } else { Cut::Between }, None, |_| None, Vec::new)?)
     }
 
     fn acknowledge(&mut self) -> anyhow::Result<()> {
-        let Pump { sink: Sink::Configured(to), pipeline, tally, .. } = self else { return Ok(()) };
+        let Pump { sink: Sink::Real(to), pipeline, tally, .. } = self else { return Ok(()) };
         to.poll(|ticket| pipeline.acknowledge(ticket))?;
         while let Some(ticket) = refused(to, tally) {
             pipeline.acknowledge(ticket);
@@ -251,8 +245,8 @@ impl<'a> Pump<'a> {
 
     fn show(&mut self) {
         let trouble = match &self.sink {
-            Sink::Configured(to) => to.trouble(),
-            Sink::Print | Sink::Count => None,
+            Sink::Real(to) => to.trouble(),
+            Sink::Count => None,
         };
         let last = self.tally.last.map_or(Lsn::INVALID, |last| last.commit_lsn);
         self.meter.show(&self.tally, last.max(self.pipeline.confirmed()), trouble.as_deref());
@@ -262,8 +256,8 @@ impl<'a> Pump<'a> {
         const SHOW: Duration = Duration::from_millis(500);
         let now = Instant::now();
         let cut = match &self.sink {
-            Sink::Configured(to) => to.deadline(),
-            Sink::Print | Sink::Count => None,
+            Sink::Real(to) => to.deadline(),
+            Sink::Count => None,
         };
         let pace = self.pace.as_ref().filter(|_| !over).map(|pace| pace.next(now)).filter(|next| *next > now);
         let all = [cut, pace, self.stopping, source.deadline(self.pipeline.confirmed())];
@@ -282,7 +276,10 @@ fn refused(to: &mut sink::Sink, tally: &mut Tally) -> Option<Ticket> {
 /// Resolves when the sink has something to say; never, where it has no part. Cancel safe.
 async fn ready(sink: &mut Sink) -> anyhow::Result<()> {
     match sink {
-        Sink::Configured(to) => Ok(to.ready().await?),
-        Sink::Print | Sink::Count => std::future::pending().await,
+        Sink::Real(to) => to.ready().await.map_err(|error| match error {
+            sink::Error::Closed => output::Closed.into(),
+            error => error.into(),
+        }),
+        Sink::Count => std::future::pending().await,
     }
 }

@@ -181,6 +181,16 @@ impl Addressing {
         }
     }
 
+    /// Why bytes that are no UTF-8 are no address.
+    pub(super) fn no_text(&self, bytes: &[u8]) -> Reason {
+        match self {
+            Addressing::Topic | Addressing::Exchange(_) => {
+                Reason::IllegalTopic(String::from_utf8_lossy(bytes).into_owned())
+            }
+            Addressing::Url(_) => Reason::IllegalUrl("it is no UTF-8"),
+        }
+    }
+
     /// Whether the sink can take a record there.
     pub(super) fn check(&self, address: &str) -> Result<(), Reason> {
         match self {

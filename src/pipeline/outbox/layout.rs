@@ -345,7 +345,7 @@ impl Layout {
 
     fn route(&self, row: Row<'_>, parts: &Parts<'_>, topic: &mut String) -> Result<(), Unwritten> {
         topic.clear();
-        let no_text = |bytes: &[u8]| Reason::IllegalTopic(String::from_utf8_lossy(bytes).into_owned());
+        let no_text = |bytes: &[u8]| self.addressing.no_text(bytes);
         let fill = |pattern: &Pattern, topic: &mut String| {
             let filled = pattern.fill(topic, |index| row.value(index), |text| self.addressing.part(text));
             filled.map_err(|unfilled| match unfilled {

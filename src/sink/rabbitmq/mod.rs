@@ -25,7 +25,7 @@ use super::{
     lanes::Patience,
     owned::OwnedRecord,
 };
-use crate::{config::RabbitMq, postgres::dead_letter::ReasonClass};
+use crate::{chain::Chain, config::RabbitMq, postgres::dead_letter::ReasonClass};
 
 /// A message that may be the reason why it is not taken is tried ten times; all others without end.
 pub(super) const PATIENCE: Patience =
@@ -64,6 +64,12 @@ impl Courier {
     pub(super) fn trouble(&self) -> Option<String> {
         self.publisher.trouble()
     }
+}
+
+/// Connects once. The error has no secret.
+pub(super) async fn reach(config: &RabbitMq) -> Result<(), String> {
+    let broker = Broker::new(config).map_err(|error| Chain(&error).to_string())?;
+    broker.connect().await.map(drop)
 }
 
 /// A broker that stops or starts returns messages for queues that it has: only what comes back for some seconds is
