@@ -29,7 +29,7 @@ use openssl::{
 use tokio::net::{TcpStream, lookup_host};
 use tower_service::Service;
 
-use super::{address, endpoint::literal, request::Body};
+use super::{endpoint::literal, public::is_public, request::Body};
 use crate::{config::Webhook, postgres::tls::trust_system};
 
 /// ALPN: HTTP/2, else HTTP/1.1, each with its length before it.
@@ -143,7 +143,7 @@ impl Service<Name> for Resolver {
                 }
             }
             match refusal {
-                Some(not_allowed) if allowed.is_empty() => Err(not_allowed.into()),
+                Some(not_allowed) if allowed.is_empty() => Err(Resolved(not_allowed).into()),
                 Some(_) | None => Ok(allowed.into_iter()),
             }
         })
@@ -159,7 +159,7 @@ struct Rule {
 
 impl Rule {
     fn judge(self, address: IpAddr) -> Result<(), NotAllowed> {
-        match (address::is_public(address), self.allow_private) {
+        match (is_public(address), self.allow_private) {
             (false, false) => Err(NotAllowed::Private(address)),
             (true, _) if self.plain => Err(NotAllowed::Plain(address)),
             (true, _) | (false, true) => Ok(()),
@@ -167,7 +167,7 @@ impl Rule {
     }
 }
 
-/// An address that is not connected to.
+/// An address in the URL that is not connected to.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(super) enum NotAllowed {
     #[error("{0} is a private address; webhook.allow_private = true allows it")]
@@ -175,3 +175,8 @@ pub(super) enum NotAllowed {
     #[error("{0} is a public address, where nothing is sent without TLS; write https")]
     Plain(IpAddr),
 }
+
+/// The same of a name, which may have another address the next time.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the name has no address that is connected to: {0}")]
+struct Resolved(NotAllowed);

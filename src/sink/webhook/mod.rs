@@ -5,10 +5,10 @@
 //! receiver answers is read so that its connection can be used again, and otherwise ignored, but for the status,
 //! `Retry-After` and `Location`.
 
-mod address;
 mod answer;
 mod connect;
 pub(crate) mod endpoint;
+mod public;
 mod request;
 mod signature;
 #[cfg(test)]
