@@ -4,6 +4,7 @@
 //! acknowledges each by its ticket. What it does not take is set aside, with what waited behind it; what ends the sink ends
 //! the session.
 
+mod content_type;
 mod courier;
 mod diagnosis;
 mod error;

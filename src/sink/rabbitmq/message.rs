@@ -7,15 +7,13 @@ use lapin::{
     types::{AMQPValue, ShortString},
 };
 
-use crate::pipeline::Record;
+use crate::{pipeline::Record, sink::content_type::content_type};
 
 /// Kept on disk by queues that are durable.
 const PERSISTENT: u8 = 2;
 
 /// Says that the record had no value, which an empty body alone does not.
 const TOMBSTONE: &str = "tombstone";
-
-const CONTENT_TYPE: &str = "content-type";
 
 /// What is published, and where.
 #[derive(Clone, Debug)]
@@ -51,11 +49,6 @@ impl Message {
         if record.value.is_none() {
             headers.insert(TOMBSTONE.into(), AMQPValue::Boolean(true));
         }
-        let own = record.headers.iter().find(|(name, _)| CONTENT_TYPE.eq_ignore_ascii_case(name));
-        let content_type = match own {
-            Some((_, value)) => value.and_then(property),
-            None => record.value.map(|value| guess(value).into()),
-        };
         let position = String::from_utf8(record.position.text().into()).expect("positions are ASCII");
         let mut properties = BasicProperties::default()
             .with_delivery_mode(PERSISTENT)
@@ -68,7 +61,7 @@ impl Message {
         if let Some(event_type) = record.event.event_type.and_then(property) {
             properties = properties.with_type(event_type);
         }
-        if let Some(content_type) = content_type {
+        if let Some(content_type) = content_type(record).and_then(property) {
             properties = properties.with_content_type(content_type);
         }
         if let Some(seconds) = u64::try_from(record.timestamp_ms / 1000).ok().filter(|seconds| *seconds > 0) {
@@ -127,14 +120,6 @@ fn size(value: &AMQPValue) -> usize {
         AMQPValue::LongString(text) => 4 + text.as_bytes().len(),
         AMQPValue::ByteArray(bytes) => 4 + bytes.len(),
         _ => 1,
-    }
-}
-
-/// An object or a list, by its brackets.
-fn guess(value: &[u8]) -> &'static str {
-    match value.trim_ascii() {
-        [b'{', .., b'}'] | [b'[', .., b']'] => "application/json",
-        _ => "application/octet-stream",
     }
 }
 
@@ -198,10 +183,17 @@ mod tests {
     }
 
     #[test]
-    fn a_header_says_the_content_type() {
+    fn the_content_type_is_the_row_s_or_told_by_the_payload() {
         let own = headers(&[("Content-Type", Some(b"text/csv"))]);
-        let message = of("/q", Some(b"{}"), "e", &own).unwrap();
-        assert_eq!(message.properties.content_type().as_ref().unwrap().as_str(), "text/csv");
+        for (value, headers, content_type) in [
+            (Some(&b"{}"[..]), &own[..], Some("text/csv")),
+            (Some(b"12.5"), &[], Some("application/json")),
+            (Some(b"{\xff}"), &[], Some("application/octet-stream")),
+            (None, &own, None),
+        ] {
+            let message = of("/q", value, "e", headers).unwrap();
+            assert_eq!(message.properties.content_type().as_ref().map(|it| it.as_str()), content_type);
+        }
     }
 
     #[test]

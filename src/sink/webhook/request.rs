@@ -6,13 +6,12 @@ use hyper::{
     Method, Request,
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT},
 };
-use serde::de::IgnoredAny;
 
 use super::{
     endpoint::{Endpoint, EndpointError},
     signature,
 };
-use crate::pipeline::Record;
+use crate::{pipeline::Record, sink::content_type::content_type};
 
 pub(super) type Body = Full<Bytes>;
 
@@ -25,12 +24,7 @@ const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp
 const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 const TRACING: [HeaderName; 2] = [HeaderName::from_static("traceparent"), HeaderName::from_static("tracestate")];
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const WALPOST: HeaderValue = HeaderValue::from_static(concat!("walpost/", env!("CARGO_PKG_VERSION")));
-
-/// Longest payload that is read as a number, `true`, `false` or `null`.
-const SCALAR_BYTES_MAX: usize = 64;
 
 /// Why a record makes no request. No value is repeated.
 #[derive(Debug, thiserror::Error)]
@@ -60,14 +54,8 @@ impl Message {
 
         let mut headers = HeaderMap::with_capacity(16);
         headers.insert(USER_AGENT, WALPOST);
-        if let Some(value) = record.value {
-            let own = record.headers.iter().find(|(name, _)| CONTENT_TYPE.as_str().eq_ignore_ascii_case(name));
-            let content_type = match own.and_then(|(_, value)| value) {
-                Some(own) => header(&CONTENT_TYPE, own)?,
-                None if looks_like_json(value) => JSON,
-                None => BYTES,
-            };
-            headers.insert(CONTENT_TYPE, content_type);
+        if let Some(content_type) = content_type(record) {
+            headers.insert(CONTENT_TYPE, header(&CONTENT_TYPE, content_type)?);
         }
         headers.insert(IDEMPOTENCY_KEY, header(&IDEMPOTENCY_KEY, key)?);
         headers.insert(EVENT_ID, header(&EVENT_ID, event.id)?);
@@ -116,35 +104,4 @@ fn given<'a>(record: &Record<'a>, name: &str) -> Option<&'a [u8]> {
 
 fn header(name: &HeaderName, value: &[u8]) -> Result<HeaderValue, Flaw> {
     HeaderValue::from_bytes(value).map_err(|_| Flaw::Header(name.clone()))
-}
-
-/// Whether bytes may be JSON, by their ends: payloads are not parsed, but for short ones that are no object, array or
-/// string.
-fn looks_like_json(payload: &[u8]) -> bool {
-    let trimmed = payload.trim_ascii();
-    match (trimmed.first(), trimmed.last()) {
-        (Some(b'{'), Some(b'}')) | (Some(b'['), Some(b']')) => std::str::from_utf8(trimmed).is_ok(),
-        (Some(b'"'), Some(b'"')) => trimmed.len() > 1 && std::str::from_utf8(trimmed).is_ok(),
-        (Some(b'0'..=b'9' | b'-' | b't' | b'f' | b'n'), _) if trimmed.len() <= SCALAR_BYTES_MAX => {
-            serde_json::from_slice::<IgnoredAny>(trimmed).is_ok()
-        }
-        _ => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn json_is_told_by_its_ends() {
-        for json in ["{}", " {\"a\": 1}\n", "[1,2]", "\"text\"", "12.5", "-1e3", "true", "null"] {
-            assert!(looks_like_json(json.as_bytes()), "{json}");
-        }
-        for other in ["", " ", "hello", "{", "\"", "<a/>", "nothing", "12 apples", "2026-11-30"] {
-            assert!(!looks_like_json(other.as_bytes()), "{other}");
-        }
-        assert!(!looks_like_json(b"{\xff}"));
-        assert!(!looks_like_json(b"\x00\x01"));
-    }
 }
