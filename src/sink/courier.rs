@@ -27,6 +27,17 @@ pub(super) enum Outcome {
     },
 }
 
+impl Outcome {
+    /// It is one of the record's attempts, and tried again after the usual pause.
+    pub(super) fn failed(reason: impl Into<String>) -> Outcome {
+        Outcome::Failed { reason: reason.into(), after: None, counts: true }
+    }
+
+    pub(super) fn refused(class: ReasonClass, reason: impl Into<String>) -> Outcome {
+        Outcome::Refused { class, reason: reason.into() }
+    }
+}
+
 /// A try under way. One that is dropped may or may not have arrived.
 pub(super) type Try = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 

@@ -4,7 +4,6 @@
 
 use std::{
     error::Error,
-    fmt::Display,
     time::{Duration, SystemTime},
 };
 
@@ -63,41 +62,31 @@ pub(super) fn judge(head: &Parts, endpoint: &Endpoint, now: SystemTime) -> Next 
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
             Outcome::Failed { reason: answered, after: retry_after(&head.headers, now), counts: true }
         }
-        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => failed(answered),
-        _ if status.is_server_error() => failed(answered),
-        StatusCode::PAYLOAD_TOO_LARGE => Outcome::Refused {
-            class: ReasonClass::TooLarge,
-            reason: format!("{answered}: the payload is larger than the receiver takes"),
-        },
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => Outcome::failed(answered),
+        _ if status.is_server_error() => Outcome::failed(answered),
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            let reason = format!("{answered}: the payload is larger than the receiver takes");
+            Outcome::refused(ReasonClass::TooLarge, reason)
+        }
         _ => rejected(answered),
     })
 }
 
-/// Judges a request that got no answer.
+/// Judges a request that got no answer. An endpoint that cannot be reached uses up attempts as one that answers badly does:
+/// nothing tells a receiver that is down from a destination that is wrong.
 pub(super) fn fault(error: &legacy::Error, endpoint: &Endpoint) -> Outcome {
     if let Some(not_allowed) = causes(error).find_map(|cause| cause.downcast_ref::<NotAllowed>()) {
-        return unroutable(format!("{}: {not_allowed}", endpoint.origin()));
+        return Outcome::refused(ReasonClass::Unroutable, format!("{}: {not_allowed}", endpoint.origin()));
     }
     let reason = format!("{}: {}", endpoint.origin(), text(error));
     if reason.contains("certificate verify failed") {
-        return failed(format!("{reason}; webhook.ca_file adds an authority"));
+        return Outcome::failed(format!("{reason}; webhook.ca_file adds an authority"));
     }
-    failed(reason)
-}
-
-/// Of a destination or a row that makes no request.
-pub(super) fn unroutable(reason: impl Display) -> Outcome {
-    Outcome::Refused { class: ReasonClass::Unroutable, reason: reason.to_string() }
+    Outcome::failed(reason)
 }
 
 pub(super) fn rejected(reason: String) -> Outcome {
-    Outcome::Refused { class: ReasonClass::Rejected, reason }
-}
-
-/// An endpoint that cannot be reached uses up attempts as one that answers badly does: nothing tells a receiver that is
-/// down from a destination that is wrong.
-pub(super) fn failed(reason: String) -> Outcome {
-    Outcome::Failed { reason, after: None, counts: true }
+    Outcome::refused(ReasonClass::Rejected, reason)
 }
 
 /// Seconds, or a date (RFC 9110, 10.2.3).

@@ -32,7 +32,7 @@ use super::{
     courier::{Outcome, Try},
     owned::OwnedRecord,
 };
-use crate::config::Webhook;
+use crate::{config::Webhook, postgres::dead_letter::ReasonClass};
 
 /// Most redirects that are followed for one try.
 const REDIRECTS_MAX: usize = 3;
@@ -75,13 +75,13 @@ impl Shared {
         let deadline = Instant::now() + self.timeout;
         let mut message = match record.lend(|record| Message::of(record, &self.headers)) {
             Ok(message) => message,
-            Err(flaw) => return answer::unroutable(flaw),
+            Err(flaw) => return Outcome::refused(ReasonClass::Unroutable, flaw.to_string()),
         };
         if self.signature.is_set() {
             let timestamp = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
             match self.signature.of(&message.id, timestamp, &message.body) {
                 Ok(signature) => message.sign(timestamp, &signature),
-                Err(error) => return answer::failed(format!("OpenSSL does not sign: {error}")),
+                Err(error) => return Outcome::failed(format!("OpenSSL does not sign: {error}")),
             }
         }
         let mut endpoint = message.endpoint.clone();
@@ -92,7 +92,7 @@ impl Shared {
                 Err(_) => {
                     let within = humantime::format_duration(self.timeout);
                     let reason = format!("{} gave no answer within webhook.timeout, {within}", endpoint.origin());
-                    return answer::failed(reason);
+                    return Outcome::failed(reason);
                 }
             };
             let (head, body) = response.into_parts();
