@@ -23,10 +23,11 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// Headers that a row does not set: walpost makes them, or they belong to the connection.
-const TAKEN: [&str; 25] = [
+const TAKEN: &[&str] = &[
     "connection",
     "content-encoding",
     "content-length",
+    "content-range",
     "content-type",
     "date",
     "expect",
@@ -48,7 +49,6 @@ const TAKEN: [&str; 25] = [
     "webhook-id",
     "webhook-signature",
     "webhook-timestamp",
-    "content-range",
 ];
 /// So do all that begin so.
 const TAKEN_PREFIX: &str = "x-event-";
