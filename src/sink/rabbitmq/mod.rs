@@ -2,14 +2,14 @@
 //!
 //! - [`message`]: what a record looks like as a message;
 //! - [`publisher`]: one connection for all, made when it is needed and made anew when it broke;
-//! - [`line`](self): that connection, in confirm mode; which confirm is whose, and what was returned;
+//! - `confirms`: that connection, in confirm mode; which confirm is whose, and what was returned;
 //! - [`broker`]: who is called, and what a refusal means.
 //!
 //! A message counts as delivered when the broker has confirmed it and did not return it. Nothing here tries again: a
 //! message whose fate is not known was neither delivered nor refused, and whoever asked may publish it once more.
 
 pub mod broker;
-mod line;
+mod confirms;
 pub mod message;
 pub mod publisher;
 
@@ -54,7 +54,7 @@ impl Courier {
                 Box::pin(async move { outcome(verdict.await, attempt) })
             }
             Err(flaw) => {
-                let refused = Outcome::Refused { class: ReasonClass::Rejected, reason: flaw.to_string() };
+                let refused = Outcome::refused(ReasonClass::Rejected, flaw.to_string());
                 Box::pin(std::future::ready(refused))
             }
         }
@@ -78,10 +78,24 @@ fn outcome(verdict: Verdict, attempt: u32) -> Outcome {
     match verdict {
         Verdict::Taken => Outcome::Delivered,
         Verdict::Later { reason, counts } => Outcome::Failed { reason, after: None, counts },
-        Verdict::Unroutable(reason) if attempt < UNROUTABLE_TRIES => {
-            Outcome::Failed { reason, after: None, counts: true }
+        Verdict::Unroutable(reason) if attempt < UNROUTABLE_TRIES => Outcome::failed(reason),
+        Verdict::Unroutable(reason) => Outcome::refused(ReasonClass::Unroutable, reason),
+        Verdict::TooLarge(reason) => Outcome::refused(ReasonClass::TooLarge, reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_returned_message_is_given_up_at_the_eighth_try() {
+        let returned = |attempt| outcome(Verdict::Unroutable("NO_ROUTE".to_owned()), attempt);
+        for attempt in 1..8 {
+            assert_eq!(returned(attempt), Outcome::failed("NO_ROUTE"));
         }
-        Verdict::Unroutable(reason) => Outcome::Refused { class: ReasonClass::Unroutable, reason },
-        Verdict::TooLarge(reason) => Outcome::Refused { class: ReasonClass::TooLarge, reason },
+        for attempt in 8..11 {
+            assert_eq!(returned(attempt), Outcome::refused(ReasonClass::Unroutable, "NO_ROUTE"));
+        }
     }
 }

@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{
     broker::Broker,
-    line::{End, Line},
+    confirms::{Confirms, End},
     message::Message,
 };
 
@@ -48,16 +48,16 @@ impl Verdict {
 #[derive(Debug)]
 pub struct Publisher {
     jobs: UnboundedSender<Job>,
-    trouble: Trouble,
+    blockage: Blockage,
 }
 
 impl Publisher {
     /// Within a runtime, on which it lives from then on; it connects with the first message.
     pub fn start(broker: Broker) -> Publisher {
         let (jobs, queue) = unbounded_channel();
-        let trouble = Trouble::default();
-        tokio::spawn(serve(broker, queue, trouble.clone()));
-        Publisher { jobs, trouble }
+        let blockage = Blockage::default();
+        tokio::spawn(serve(broker, queue, blockage.clone()));
+        Publisher { jobs, blockage }
     }
 
     /// Publishes at once, whether or not the future is polled; as many may be under way as the caller allows. Messages
@@ -76,7 +76,7 @@ impl Publisher {
 
     /// Why nothing gets through, while nothing does: the broker cannot be reached, or has blocked publishing.
     pub fn trouble(&self) -> Option<String> {
-        self.trouble.get().clone()
+        self.blockage.get().clone()
     }
 }
 
@@ -103,25 +103,26 @@ impl Settle {
 
 /// What is known about messages and exchanges, from one connection to the next.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct Learnt {
     /// Exchanges that took a message, which are there and may be written to.
     pub(super) exchanges: HashSet<ShortString>,
     /// Messages that were under way when the broker closed a channel for one it did not name.
     pub(super) suspects: HashSet<ShortString>,
 }
 
+/// Why nothing gets through, while nothing does.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Trouble(Arc<Mutex<Option<String>>>);
+pub(super) struct Blockage(Arc<Mutex<Option<String>>>);
 
-impl Trouble {
-    pub(super) fn set(&self, trouble: Option<String>) {
+impl Blockage {
+    pub(super) fn set(&self, reason: Option<String>) {
         let mut now = self.get();
-        match (&*now, &trouble) {
+        match (&*now, &reason) {
             (None, Some(reason)) => tracing::warn!("{reason}"),
             (Some(_), None) => tracing::info!("RabbitMQ takes messages again"),
             (Some(_), Some(_)) | (None, None) => {}
         }
-        *now = trouble;
+        *now = reason;
     }
 
     fn get(&self) -> MutexGuard<'_, Option<String>> {
@@ -130,21 +131,21 @@ impl Trouble {
 }
 
 /// Until nobody can publish any more.
-async fn serve(broker: Broker, mut queue: UnboundedReceiver<Job>, trouble: Trouble) {
-    let mut known = Known::default();
+async fn serve(broker: Broker, mut queue: UnboundedReceiver<Job>, blockage: Blockage) {
+    let mut learnt = Learnt::default();
     let mut first = queue.recv().await;
     while let Some(job) = first.take() {
         match broker.connect().await {
             Ok(link) => {
-                trouble.set(None);
-                let line = Line::new(&broker, link, &mut known, &trouble);
-                match line.serve(job, &mut queue).await {
+                blockage.set(None);
+                let confirms = Confirms::new(&broker, link, &mut learnt, &blockage);
+                match confirms.serve(job, &mut queue).await {
                     End::Closed => return,
                     End::Broken { next } => first = next.map(|job| *job),
                 }
             }
             Err(reason) => {
-                trouble.set(Some(reason.clone()));
+                blockage.set(Some(reason.clone()));
                 let mut waiting = Some(job);
                 while let Some(job) = waiting {
                     job.settle.with(Verdict::later(reason.as_str()));

@@ -39,7 +39,7 @@ use tokio::{sync::mpsc::UnboundedReceiver, time::timeout};
 use super::{
     broker::{Broker, Link, blames_a_message, refusal, text},
     message::Message,
-    publisher::{Job, Known, Settle, Trouble, Verdict},
+    publisher::{Blockage, Job, Learnt, Settle, Verdict},
 };
 
 /// Most messages that are on channels of their own at once.
@@ -105,11 +105,12 @@ struct Returned {
     reason: String,
 }
 
-pub(super) struct Line<'a> {
+/// The messages of one connection.
+pub(super) struct Confirms<'a> {
     broker: &'a Broker,
     link: Link,
-    known: &'a mut Known,
-    trouble: &'a Trouble,
+    learnt: &'a mut Learnt,
+    blockage: &'a Blockage,
     occurrences: BoxStream<'static, Occurrence>,
     header_frame_max: usize,
 
@@ -133,15 +134,15 @@ pub(super) struct Line<'a> {
     alone: FuturesUnordered<BoxFuture<'static, Apart>>,
 }
 
-impl<'a> Line<'a> {
-    pub(super) fn new(broker: &'a Broker, link: Link, known: &'a mut Known, trouble: &'a Trouble) -> Line<'a> {
+impl<'a> Confirms<'a> {
+    pub(super) fn new(broker: &'a Broker, link: Link, learnt: &'a mut Learnt, blockage: &'a Blockage) -> Confirms<'a> {
         let header_frame_max = link.connection.configuration().frame_max() as usize;
-        Line {
+        Confirms {
             broker,
             occurrences: link.connection.events_listener().boxed(),
             link,
-            known,
-            trouble,
+            learnt,
+            blockage,
             header_frame_max,
             number: 0,
             unconfirmed: HashMap::new(),
@@ -191,7 +192,7 @@ impl<'a> Line<'a> {
             }
         };
         let reason = format!("the connection to RabbitMQ broke: {}", text(&broken));
-        self.trouble.set(Some(reason.clone()));
+        self.blockage.set(Some(reason.clone()));
         self.give_up(Some(&broken), &reason).await;
         End::Broken { next: None }
     }
@@ -220,8 +221,8 @@ impl<'a> Line<'a> {
     }
 
     fn goes_apart(&self, message: &Message) -> bool {
-        let trusted = self.known.exchanges.contains(&message.exchange);
-        !trusted || (!self.known.suspects.is_empty() && self.known.suspects.contains(&message.identity()))
+        let trusted = self.learnt.exchanges.contains(&message.exchange);
+        !trusted || (!self.learnt.suspects.is_empty() && self.learnt.suspects.contains(&message.identity()))
     }
 
     fn publish(&mut self, Job { message, settle }: Job) {
@@ -328,7 +329,7 @@ impl<'a> Line<'a> {
                 match result {
                     Ok(passed) => {
                         let (channel, confirm) = *passed;
-                        self.known.exchanges.insert(sent.exchange.clone());
+                        self.learnt.exchanges.insert(sent.exchange.clone());
                         self.alone.push(Box::pin(async move {
                             let result = confirm.await.map(Answer::of);
                             // Until then it has to be open.
@@ -340,7 +341,7 @@ impl<'a> Line<'a> {
                 }
             }
             Apart::Confirmed { sent, result: Ok(Answer { taken, returned }) } => {
-                self.known.suspects.remove(&sent.identity);
+                self.learnt.suspects.remove(&sent.identity);
                 let verdict = match returned {
                     Some(message) => Verdict::Unroutable(unroutable(&message)),
                     None => confirmed(taken),
@@ -360,10 +361,10 @@ impl<'a> Line<'a> {
     fn condemn(&mut self, sent: Sent, error: &Error) {
         let verdict = self.broker.verdict(sent.exchange.as_str(), error);
         if refusal(error).is_some() {
-            self.known.exchanges.remove(&sent.exchange);
+            self.learnt.exchanges.remove(&sent.exchange);
         }
         if matches!(verdict, Verdict::Unroutable(_) | Verdict::TooLarge(_)) {
-            self.known.suspects.remove(&sent.identity);
+            self.learnt.suspects.remove(&sent.identity);
         }
         sent.settle.with(verdict);
     }
@@ -371,10 +372,10 @@ impl<'a> Line<'a> {
     fn noticed(&mut self, occurrence: Occurrence) -> Result<(), Error> {
         match occurrence {
             Occurrence::ConnectionBlocked(reason) => {
-                self.trouble
+                self.blockage
                     .set(Some(format!("RabbitMQ has blocked all who publish until its alarm is over: {reason}")));
             }
-            Occurrence::ConnectionUnblocked => self.trouble.set(None),
+            Occurrence::ConnectionUnblocked => self.blockage.set(None),
             Occurrence::Error(error) if !self.is_open() => return Err(error),
             _ => {}
         }
@@ -414,8 +415,8 @@ impl<'a> Line<'a> {
         let is_named = |sent: &&Sent| said.contains(&format!("exchange '{}'", sent.exchange));
         let named: Vec<_> = lost.iter().filter(is_named).collect();
         for sent in if named.is_empty() { lost.iter().collect() } else { named } {
-            self.known.exchanges.remove(&sent.exchange);
-            self.known.suspects.insert(sent.identity.clone());
+            self.learnt.exchanges.remove(&sent.exchange);
+            self.learnt.suspects.insert(sent.identity.clone());
         }
     }
 }
