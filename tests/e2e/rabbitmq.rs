@@ -1,13 +1,6 @@
 //! RabbitMQ's publisher against a real broker: what counts as delivered, what is refused, and what is tried again.
 
-use std::{
-    fs,
-    future::Future,
-    path::PathBuf,
-    sync::atomic::{AtomicUsize, Ordering},
-    thread,
-    time::Duration,
-};
+use std::{fs, future::Future, path::PathBuf, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use lapin::{
@@ -24,7 +17,7 @@ use walpost::{
     },
 };
 
-use crate::support::{certificates::Authority, eventually, rabbitmq::RabbitMq, scratch};
+use crate::support::{certificates::Authority, rabbitmq::RabbitMq, scratch};
 
 /// Longer than anything here takes.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -202,24 +195,6 @@ fn of_many_messages_under_way_exactly_those_without_a_queue_are_unroutable() {
 }
 
 #[test]
-fn a_full_queue_that_rejects_is_asked_again() {
-    let url = RabbitMq::shared().vhost();
-    story(async {
-        let side = Side::open(&url).await;
-        let full =
-            [("x-max-length", AMQPValue::LongInt(3)), ("x-overflow", AMQPValue::LongString("reject-publish".into()))];
-        side.queue("q", &full).await;
-        let publisher = publisher(&url);
-        for number in 0..3 {
-            assert_eq!(publisher.publish(message("", "q", number)).await, Verdict::Taken);
-        }
-        assert!(reason(publisher.publish(message("", "q", 3)).await).contains("nack"));
-        assert_eq!(side.ids("q").await, numbers(0..3));
-        assert_eq!(publisher.publish(message("", "q", 3)).await, Verdict::Taken);
-    });
-}
-
-#[test]
 fn an_unknown_exchange_is_its_own_messages_fault_alone() {
     let url = RabbitMq::shared().vhost();
     story(async {
@@ -319,85 +294,6 @@ fn a_message_that_is_too_large_is_known_among_others() {
         for len in [131_072, 200_000] {
             assert!(matches!(with_header(len).await, Verdict::TooLarge(reason) if reason.contains("a frame")));
         }
-    });
-}
-
-#[test]
-fn a_broker_that_restarts_under_load_gets_everything() {
-    const ALL: usize = 20_000;
-    const WINDOW: usize = 1000;
-    let rabbit = RabbitMq::start();
-    let taken = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            for (from, stop) in [(2000, RabbitMq::kill as fn(&RabbitMq)), (8000, RabbitMq::stop)] {
-                eventually(WITHIN, "enough is taken", || (taken.load(Ordering::Relaxed) >= from).then_some(()));
-                stop(&rabbit);
-                rabbit.start_again();
-            }
-        });
-        story(async {
-            Side::open(&rabbit.url()).await.queue("q", &[]).await;
-            let publisher = publisher(&rabbit.url());
-            let publisher = &publisher;
-            let send = |number, pause| async move {
-                tokio::time::sleep(pause).await;
-                (number, publisher.publish(message("", "q", number)).await)
-            };
-            let again = Duration::from_millis(100);
-            let mut verdicts: FuturesUnordered<_> = (0..WINDOW).map(|n| send(n, Duration::ZERO)).collect();
-            let (mut next, mut breaks) = (WINDOW, 0);
-            while let Some((number, verdict)) = verdicts.next().await {
-                match verdict {
-                    Verdict::Taken => {
-                        taken.fetch_add(1, Ordering::Relaxed);
-                        if next < ALL {
-                            verdicts.push(send(next, Duration::ZERO));
-                            next += 1;
-                        }
-                    }
-                    // A broker that stops or starts has queues that it does not route to.
-                    Verdict::Later { counts: false, .. } | Verdict::Unroutable(_) => {
-                        breaks += 1;
-                        verdicts.push(send(number, again));
-                    }
-                    other => panic!("{number}: {other:?}"),
-                }
-            }
-            assert!(breaks > 0);
-            assert_eq!(publisher.trouble(), None);
-        });
-    });
-    assert_eq!(taken.into_inner(), ALL);
-    story(async {
-        let mut arrived = Side::open(&rabbit.url()).await.ids("q").await;
-        arrived.sort();
-        arrived.dedup();
-        assert_eq!(arrived, numbers(0..ALL));
-    });
-}
-
-#[test]
-fn an_alarm_holds_messages_back_and_breaks_nothing() {
-    let rabbit = RabbitMq::start();
-    story(async {
-        let side = Side::open(&rabbit.url()).await;
-        side.queue("q", &[]).await;
-        // Silence for two heartbeats would break the connection.
-        let config = config(&rabbit.url(), Duration::from_secs(1));
-        let publisher = Publisher::start(Broker::new(&config).expect("there is no TLS"));
-        assert_eq!(publisher.publish(message("", "q", 0)).await, Verdict::Taken);
-        rabbit.alarm(true);
-        let mut verdicts: FuturesUnordered<_> = (1..100).map(|n| publisher.publish(message("", "q", n))).collect();
-        let held = tokio::time::timeout(Duration::from_secs(5), verdicts.next()).await;
-        assert!(held.is_err(), "{held:?}");
-        let trouble = publisher.trouble().expect("nothing gets through");
-        assert_eq!(trouble, "RabbitMQ has blocked all who publish until its alarm is over: low on memory");
-        rabbit.alarm(false);
-        let verdicts: Vec<_> = verdicts.collect().await;
-        assert_eq!(verdicts, vec![Verdict::Taken; 99]);
-        assert_eq!(publisher.trouble(), None);
-        assert_eq!(side.ids("q").await, numbers(0..100));
     });
 }
 
