@@ -42,7 +42,7 @@ begin
 end
 $walpost$;
 
-comment on table  walpost.outbox                   is 'Transactional outbox: walpost sends each inserted row to Kafka, in commit order';
+comment on table  walpost.outbox                   is 'Transactional outbox: walpost sends each inserted row, in commit order';
 comment on column walpost.outbox.id                is 'Identity of the event; header id of the record';
 comment on column walpost.outbox.seq               is 'Order of insertion. Not the order of commits: never use it as a high-water mark';
 comment on column walpost.outbox.aggregate_type    is 'Kind of thing the event is about; names the topic unless destination does';
@@ -50,7 +50,7 @@ comment on column walpost.outbox.aggregate_id      is 'Which thing; key of the r
 comment on column walpost.outbox.event_type        is 'What happened; header event_type';
 comment on column walpost.outbox.payload           is 'Value of the record. SQL NULL sends a tombstone';
 comment on column walpost.outbox.headers           is 'JSON object; each member becomes a header of the record';
-comment on column walpost.outbox.destination       is 'Topic of this event, when the usual one is not wanted';
+comment on column walpost.outbox.destination       is 'Where this event goes, when the usual place is not wanted: topic, routing key or URL';
 comment on column walpost.outbox.idempotency_key   is 'Copied to the record; uniqueness is kept by table idempotency, see enqueue()';
 comment on column walpost.outbox.occurred_at       is 'When it happened; header occurred_at; chooses the partition';
 comment on column walpost.outbox.txid              is 'The inserting transaction; proves later that the row is published. Leave it to its default';

@@ -1,4 +1,4 @@
-//! walpost carries a PostgreSQL transactional outbox to Kafka straight from the write-ahead log.
+//! walpost carries a PostgreSQL transactional outbox to Kafka, RabbitMQ or webhooks, straight from the write-ahead log.
 //!
 //! The binary is the product; the library exists so that tests, benches and the fuzz target can drive the parts.
 //! ARCHITECTURE.md has the map. In short: [`pipeline`] is pure (bytes and acknowledgements in, records and confirmed

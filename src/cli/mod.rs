@@ -41,7 +41,7 @@ use crate::{
     setup::tables,
 };
 
-/// Streams a PostgreSQL transactional outbox from the write-ahead log to Kafka.
+/// Streams a PostgreSQL transactional outbox from the write-ahead log to Kafka, RabbitMQ or webhooks.
 ///
 /// Every key of the configuration is a flag, a WALPOST_… variable, and a key of the TOML file that -c names; a flag
 /// prevails over a variable, a variable over the file.

@@ -16,7 +16,7 @@ use crate::{
 
 /// Delete published rows that are older than the retention
 ///
-/// Only rows that are proven to be in Kafka (walpost.progress), and none whose dead letter is open. Works in short
+/// Only rows that are proven published (walpost.progress), and none whose dead letter is open. Works in short
 /// transactions with rests in between, and drops whole partitions where it may. Exits with 1 when something that may go
 /// was locked by others and stays until the next time.
 #[derive(clap::Args)]

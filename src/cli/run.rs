@@ -23,7 +23,7 @@ use crate::{
     supervisor,
 };
 
-/// Stream the outbox into Kafka until told to stop
+/// Stream the outbox to its sink until told to stop
 ///
 /// SIGTERM or SIGINT delivers what is in flight, confirms it and exits with 0; with 1 when shutdown_grace ran out
 /// first. A second signal exits at once. Nothing is lost either way. While another process has the slot this one

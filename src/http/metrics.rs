@@ -100,7 +100,7 @@ impl Page<'_> {
         let events = now.events.iter().map(|(table, total)| (table.as_str(), *total));
         self.counter_family("walpost_events", "Events decoded from the log", "table", events)?;
         let delivered = now.delivered.iter();
-        self.counter_family("walpost_records_delivered", "Records that Kafka acknowledged", "topic", delivered)?;
+        self.counter_family("walpost_records_delivered", "Records that the sink acknowledged", "topic", delivered)?;
         let dead_letters = now.dead_letters.iter().map(|(reason, total)| (*reason, *total));
         self.counter_family("walpost_dead_letters", "Events put among the dead letters", "reason", dead_letters)?;
         self.counter("walpost_reconnects", "Sessions that ended in trouble", now.reconnects)?;
