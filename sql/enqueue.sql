@@ -30,7 +30,8 @@ as $walpost$
 declare
     event uuid;
 begin
-    -- A second round is needed only when the other event's row goes away between the two statements.
+    -- A second round is needed only when the other event's row goes away between the two statements. With a key, a version
+    -- that exists takes all the rounds: the caller's role may not read versions to tell it apart, and a round writes no row.
     for round in 1 .. 10 loop
         insert into walpost.outbox as o
             (aggregate_type, aggregate_id, event_type, payload, headers, destination, idempotency_key, occurred_at,
