@@ -82,12 +82,16 @@ impl<'a> Story<'a> {
     fn send(&self, n: u32) {
         let (customer, number) = (format!("c-{}", n % CUSTOMERS), n / CUSTOMERS);
         let points = if self.way == "version" { i64::from(number) + 1 } else { 3_i64.pow(number) };
-        let (id, position) = (format!("event {n}"), format!("{:016X}-00000000", n + 1));
-        let headers = OwnedHeaders::new()
-            .insert(Header { key: "id", value: Some(&id) })
-            .insert(Header { key: "position", value: Some(&position) });
+        self.send_record(&customer, &format!("event {n}"), Some(&format!("{:016X}-00000000", n + 1)), points);
+    }
+
+    fn send_record(&self, customer: &str, id: &str, position: Option<&str>, points: i64) {
+        let mut headers = OwnedHeaders::new().insert(Header { key: "id", value: Some(id) });
+        if position.is_some() {
+            headers = headers.insert(Header { key: "position", value: position });
+        }
         let payload = format!(r#"{{"points": {points}}}"#);
-        let record = BaseRecord::to(&self.topic).key(&customer).payload(&payload).headers(headers);
+        let record = BaseRecord::to(&self.topic).key(customer).payload(&payload).headers(headers);
         self.producer.send(record).map_err(|(error, _)| error).expect("the queue has room");
     }
 
@@ -299,6 +303,30 @@ fn a_duplicate_inside_one_batch_is_one() {
         consumer.signal(Signal::Term);
         assert_eq!(consumer.wait(WITHIN), 0);
     }
+}
+
+#[test]
+fn an_event_without_a_position_never_overwrites_one_that_has_it() {
+    let database = Postgres::shared(MAIN).database();
+    let story = Story::new("version", &database);
+    let position = "0000000001000000-00000000";
+    story.send_record("known", "a", Some(position), 9);
+    // Replayed from the table, years later.
+    story.send_record("known", "b", None, 5);
+    // Recovered, in their order; one comes twice.
+    for (id, points) in [("c", 1), ("d", 2)] {
+        story.send_record("recovered", id, None, points);
+        story.send_record("streams on", id, None, points);
+    }
+    story.send_record("streams on", "e", Some(position), 3);
+    story.send_record("streams on", "d", None, 2);
+    story.producer.flush(WITHIN).expect("Kafka takes them");
+    let consumer = story.start(None);
+    caught_up(&story.topic, &database.name);
+    let states = "select string_agg(customer || ' ' || points, ', ' order by customer) from account";
+    assert_eq!(story.session.value(states).as_deref(), Some("known 9, recovered 2, streams on 3"));
+    consumer.signal(Signal::Term);
+    assert_eq!(consumer.wait(WITHIN), 0);
 }
 
 #[test]
