@@ -146,9 +146,15 @@ $walpost$;
 comment on function walpost.inbox_retention(text, interval)
     is 'States for how long the topic may hand out an event again; inbox_prune keeps claims as long';
 
--- Deletes claims that are older, the oldest first, at most rows_max of them, and returns how many: run it until it returns 0.
--- As many rows of inbox_suppressed become a number in inbox_consumer. Refuses what could let an event be processed twice: an age below the stated retention, or none stated; force passes over
--- that. Prunes of one consumer wait for each other; claims do not wait for them.
+-- Deletes claims that are older, the oldest first. Run it until it returns 0; each call takes rows_max rows at most of a table.
+--
+-- Duplicates come first: rows of inbox_suppressed become a number in inbox_consumer. While there are rows_max of them, a call
+-- does that alone and returns rows_max. The call that meets fewer takes these, then deletes claims, and returns how many claims:
+-- new duplicates do not keep a loop from its end.
+--
+-- Refuses to delete claims where an event could be processed twice by that: an age below the stated retention, or none stated;
+-- force passes over that. Full batches of duplicates are gone by then if each call was committed. Prunes of one consumer wait
+-- for each other; claims do not wait for them.
 --
 --     do 'begin while walpost.inbox_prune(''billing'', ''14 days'') > 0 loop commit; end loop; end';
 create or replace function walpost.inbox_prune(
@@ -176,6 +182,21 @@ begin
     insert into walpost.inbox_consumer as known (consumer) values (inbox_prune.consumer)
     on conflict (consumer) do update set consumer = excluded.consumer
     returning known.topic_retention into stated;
+
+    with gone as (
+        delete from walpost.inbox_suppressed as duplicate
+        using (select id from walpost.inbox_suppressed
+               where consumer = inbox_prune.consumer order by id limit rows_max) as old
+        where duplicate.consumer = inbox_prune.consumer and duplicate.id = old.id
+        returning 1)
+    select count(*) into duplicates from gone;
+    update walpost.inbox_consumer set pruned_duplicates = pruned_duplicates + duplicates
+    where consumer = inbox_prune.consumer;
+    -- Ended here, so that a refusal below undoes none of it.
+    if duplicates = rows_max then
+        return duplicates;
+    end if;
+
     if force is not true then
         if stated is null then
             raise exception 'the retention of the topic that consumer % reads is not stated',
@@ -203,22 +224,14 @@ begin
         where claim.consumer = inbox_prune.consumer and claim.event_id = old.event_id and claim.processed_at < before
         returning 1)
     select count(*) into claims from gone;
-    with gone as (
-        delete from walpost.inbox_suppressed as duplicate
-        using (select id from walpost.inbox_suppressed
-               where consumer = inbox_prune.consumer order by id limit rows_max) as old
-        where duplicate.consumer = inbox_prune.consumer and duplicate.id = old.id
-        returning 1)
-    select count(*) into duplicates from gone;
-    update walpost.inbox_consumer
-    set pruned_claims = pruned_claims + claims, pruned_duplicates = pruned_duplicates + duplicates
+    update walpost.inbox_consumer set pruned_claims = pruned_claims + claims
     where consumer = inbox_prune.consumer;
     return claims;
 end
 $walpost$;
 
 comment on function walpost.inbox_prune(text, interval, boolean, integer)
-    is 'Deletes a batch of claims that are older, if no topic can hand them out again; returns how many';
+    is 'Adds up a batch of duplicates, or deletes a batch of claims that no topic can hand out again; returns 0 at the end';
 
 -- What was claimed and what was suppressed, ever: claims that were pruned count. It counts the rows of the consumer.
 create or replace view walpost.inbox_stats as

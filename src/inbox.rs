@@ -138,8 +138,9 @@ impl Inbox {
         Ok(())
     }
 
-    /// Deletes claims that are older, in batches that each commit by themselves, and returns how many. Refused below the stated
-    /// retention, and where none is stated: [`InboxError::NotPruned`] says what to do. To force it is for SQL.
+    /// Adds up duplicates, then deletes claims that are older, in batches that each commit by themselves. Returns how many rows
+    /// that were: claims, and duplicates of full batches. Refuses to delete claims below the stated retention, and where none is
+    /// stated: [`InboxError::NotPruned`] says what to do. To force it is for SQL.
     pub async fn prune(&self, client: &tokio_postgres::Client, older_than: Duration) -> Result<u64, InboxError> {
         let older_than = milliseconds(older_than);
         let statement = format!("select {}.inbox_prune($1, $2 * interval '1 ms')", self.schema);

@@ -269,6 +269,7 @@ fn prune_keeps_what_the_topic_may_hand_out_again() {
     refused("select walpost.inbox_prune('billing', '191 hours')");
 
     let prune = |arguments: &str| session.get::<u64>(&format!("select walpost.inbox_prune('billing', {arguments})"));
+    assert_eq!(prune("'192 hours', rows_max => 1"), 1, "the duplicate");
     assert_eq!(prune("'192 hours', rows_max => 1"), 1);
     assert!(claim(&session, "200"), "the oldest went first");
     session.run(
@@ -296,6 +297,30 @@ fn prune_keeps_what_the_topic_may_hand_out_again() {
         assert_eq!(more.recv_timeout(WITHIN), Ok(5));
     });
     assert_eq!(stats(&session, "billing"), (271, 1));
+}
+
+#[test]
+fn duplicates_are_added_up_whether_or_not_claims_may_go() {
+    let database = inbox(Postgres::shared(MAIN));
+    let session = database.session();
+    session.run("select walpost.inbox_claim('billing', (n % 3)::text) from generate_series(0, 252) n");
+    let rows = || session.get::<u64>("select count(*) from walpost.inbox_suppressed");
+    let prune_all =
+        "do 'begin while walpost.inbox_prune(''billing'', ''8 days'', rows_max => 60) > 0 loop commit; end loop; end'";
+    // Four full batches, then a refusal that undoes what it began.
+    let refused = session.try_run(prune_all).expect_err("no retention is stated");
+    assert_eq!(refused.code().map(|code| code.code()), Some("55000"), "{refused:?}");
+    assert_eq!((rows(), stats(&session, "billing")), (10, (3, 250)));
+
+    session.run("select walpost.inbox_claim('billing', '0') from generate_series(1, 170) n");
+    session.run("select walpost.inbox_retention('billing', '8 days')");
+    let prune = || session.get::<u64>("select walpost.inbox_prune('billing', '8 days', rows_max => 60)");
+    assert_eq!((prune(), rows()), (60, 120));
+    session.run("update walpost.inbox set processed_at = now() - interval '9 days' where event_id = '2'");
+    session.run(prune_all);
+    assert_eq!((prune(), rows(), stats(&session, "billing")), (0, 0, (3, 420)));
+    assert!(claim(&session, "2") && !claim(&session, "1"));
+    assert_eq!((prune(), rows()), (0, 0), "a duplicate that just came does not make a loop go on");
 }
 
 #[test]
@@ -458,6 +483,34 @@ fn a_consumer_has_the_least_rights() {
     session.run("set role walpost_operate; select walpost.inbox_retention('billing', '1 day')");
     session.run("select walpost.inbox_prune('billing', '1 day')");
     assert!(session.try_run("select walpost.inbox_claim('billing', 'z')").is_err());
+}
+
+#[test]
+fn what_docs_print_runs_as_printed() {
+    let database = inbox(Postgres::shared(MAIN));
+    let session = database.session();
+    session.run("create table customer (id text, address text); insert into customer values ('c-7', 'unknown')");
+    let docs = include_str!("../../docs/inbox.md");
+    let printed: Vec<&str> =
+        docs.split("```sql\n").skip(1).map(|block| block.split_once("```").expect("it ends").0).collect();
+    assert_eq!(printed.len(), 4);
+    for _ in 0..2 {
+        for block in &printed {
+            // One at a time, as psql sends them: a loop that commits is not for the middle of others.
+            let mut statement = String::new();
+            for line in block.lines() {
+                let line = line.split("--").next().unwrap_or_default().trim();
+                statement = format!("{statement} {line}");
+                if line.ends_with(';') {
+                    session.run(&std::mem::take(&mut statement));
+                }
+            }
+            assert_eq!(statement.trim(), "", "it is whole: {block}");
+        }
+    }
+    assert_eq!(session.value("select address from customer").as_deref(), Some("Elm Street 5"));
+    assert_eq!(session.value("select consumer from walpost.inbox_position").as_deref(), Some("crm"));
+    assert_eq!(stats(&session, "billing"), (1, 1), "all of it twice: a duplicate");
 }
 
 /// Runs `story` with two clients, as a consumer written in Rust has them.
