@@ -7,12 +7,14 @@
 //! walpost setup --inbox --database-url $DATABASE
 //! psql $DATABASE -c 'create table account (customer text primary key, points bigint not null, changes bigint not null)' \
 //!                -c 'create table booking (event_id text primary key, customer text not null, points bigint not null)'
-//! cargo run --example idempotent_consumer -- claim $DATABASE localhost:9092 outbox.event.order billing
+//! cargo run --example idempotent_consumer -- claim $DATABASE localhost:9092 outbox.event.points billing
+//! # And in the database of the outbox, for walpost run to send:
+//! psql $OUTBOX -c "select walpost.enqueue('points', 'c-7', 'PointsGiven', '{\"points\": 5}')"
 //! ```
 //!
 //! In place of `claim`: `constraint`, where the effect is a row that holds the event's id; `version`, where the event says how
 //! things are now. A sixth word names this instance for good: its restart is no rebalance then (`group.instance.id`).
-//! Events have the customer as their key and `{"points": 5}` as payload.
+//! Events have the customer as their key and `{"points": 5}` as payload; others end the process. The first build takes minutes.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -7,7 +7,7 @@
 //! curl http://127.0.0.1:8080/stats
 //! ```
 //!
-//! Everything else that is posted is taken for a webhook. What was taken is a line on standard output: the key, the type of
+//! The first build takes minutes. Everything else that is posted is taken for a webhook. What was taken is a line on standard output: the key, the type of
 //! the event and `new`, or `again` where the work was not done a second time.
 
 use std::{
