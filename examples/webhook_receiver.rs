@@ -7,8 +7,8 @@
 //! curl http://127.0.0.1:8080/stats
 //! ```
 //!
-//! The first build takes minutes. Everything else that is posted is taken for a webhook. What was taken is a line on standard output: the key, the type of
-//! the event and `new`, or `again` where the work was not done a second time.
+//! The first build takes minutes. Everything else that is posted is taken for a webhook. What was taken is a line on standard
+//! output: the key, the type of the event and `new`, or `again` where the work was not done a second time.
 
 use std::{
     collections::{HashSet, VecDeque},
