@@ -85,7 +85,7 @@ impl Session<'_> {
                 kafka::Error::Rejected { producer_ended: true, .. } | kafka::Error::Fenced { .. },
             )) => usize::MAX,
             // Nobody takes anything any more.
-            Error::Sink(sink::Error::Closed | sink::Error::Stdout(_)) => usize::MAX,
+            Error::Sink(sink::Error::Closed | sink::Error::NoReader | sink::Error::Stdout(_)) => usize::MAX,
             // They are counted below.
             Error::Sink(sink::Error::GivenUp(_)) => 0,
             Error::Sink(error) if error.is_permanent() => 1,

@@ -38,8 +38,6 @@ pub(super) struct Fates {
     culprits: Vec<Culprit>,
     marks: Marks,
     attempts: AttemptLog,
-    /// The last event that was refused.
-    refused: Option<Culprit>,
 }
 
 impl Fates {
@@ -58,7 +56,7 @@ impl Fates {
         let table = Table::new(config, server, system_identifier, hold, Arc::clone(&markers));
         let letters = Letters::open(config, table, client, from, culprits).await?;
         let marks = Marks::new(config, server, markers);
-        Ok((Fates { letters, culprits: culprits.to_vec(), marks, attempts, refused: None }, known))
+        Ok((Fates { letters, culprits: culprits.to_vec(), marks, attempts }, known))
     }
 
     /// What earlier sessions sent again, by what Kafka knows.
@@ -75,7 +73,7 @@ impl Fates {
 
     /// An event is met: its record is sent, unless it belongs among the dead letters.
     pub(super) fn record(&mut self, record: &Record<'_>, sink: &mut Sink) -> Result<(), Error> {
-        let Fates { letters, culprits, marks, refused, .. } = self;
+        let Fates { letters, culprits, marks, .. } = self;
         marks.taken(record.ticket, record.table, record.event.id);
         let Some(letters) = letters else {
             if culprits.iter().any(|culprit| culprit.is_at(record.position, record.topic)) {
@@ -84,7 +82,7 @@ impl Fates {
             return Ok(sink.send(record)?);
         };
         judge(letters, marks, record, sink)?;
-        set_aside(letters, marks, refused, sink)
+        set_aside(letters, marks, sink)
     }
 
     /// An event is met that makes no record. False: it halts the stream.
@@ -107,23 +105,22 @@ impl Fates {
 
     /// Sends what was asked for again.
     pub(super) fn replay(&mut self, sink: &mut Sink) -> Result<(), Error> {
-        let Fates { letters: Some(letters), marks, refused, .. } = self else { return Ok(()) };
-        while !sink.is_holding() && letters.parking.send_next(|record| sink.send(record))? {
-            set_aside(letters, marks, refused, sink)?;
+        let Fates { letters: Some(letters), marks, .. } = self else { return Ok(()) };
+        while !sink.is_holding() && sink.stuck() == 0 && letters.parking.send_next(|record| sink.send(record))? {
+            set_aside(letters, marks, sink)?;
         }
         Ok(())
     }
 
     /// Takes up again what waited behind refused records, once their dead letters are durable.
     pub(super) fn resume(&mut self, sink: &mut Sink) -> Result<(), Error> {
-        let Fates { letters: Some(letters), marks, refused, .. } = self else { return Ok(()) };
+        let Fates { letters: Some(letters), marks, .. } = self else { return Ok(()) };
         while !letters.parking.holds() {
             let Some(record) = sink.take_behind() else { break };
-            // It was sent again too early: what is refused comes before it.
-            if let (false, Some(culprit)) = (record.ticket.is_of_stream(), &refused) {
-                return Err(Error::Replay { culprit: culprit.clone() });
+            match record.ticket.is_of_stream() {
+                true => record.lend(|record| judge(letters, marks, record, sink))?,
+                false => letters.parking.withdraw(record.ticket),
             }
-            record.lend(|record| judge(letters, marks, record, sink))?;
         }
         Ok(())
     }
@@ -131,19 +128,19 @@ impl Fates {
     /// Sends dead letters to their topic. Each begins a transaction of Kafka's, so that one that is refused takes nothing
     /// with it that precedes it.
     pub(super) fn announce(&mut self, sink: &mut Sink) -> Result<(), Error> {
-        let Fates { letters: Some(letters), marks, refused, .. } = self else { return Ok(()) };
+        let Fates { letters: Some(letters), marks, .. } = self else { return Ok(()) };
         while !sink.is_holding()
             && !sink.is_in_transaction()
             && letters.parking.announce_next(|record| sink.send(record))?
         {
-            set_aside(letters, marks, refused, sink)?;
+            set_aside(letters, marks, sink)?;
         }
         Ok(())
     }
 
     /// Takes the sink's reports.
     pub(super) fn delivered(&mut self, sink: &mut Sink, pipeline: &mut Pipeline) -> Result<(), Error> {
-        let Fates { letters, marks, refused, .. } = self;
+        let Fates { letters, marks, .. } = self;
         sink.poll(|ticket| {
             if ticket == Ticket::NONE {
                 return;
@@ -155,7 +152,7 @@ impl Fates {
         })?;
         self.attempts.note(sink.take_attempts());
         match letters {
-            Some(letters) => set_aside(letters, marks, refused, sink),
+            Some(letters) => set_aside(letters, marks, sink),
             None => sink.refusal().map_or(Ok(()), |error| Err(error.into())),
         }
     }
@@ -235,12 +232,7 @@ impl Fates {
 }
 
 /// Makes dead letters of records that are refused.
-fn set_aside(
-    letters: &mut Letters,
-    marks: &mut Marks,
-    refused: &mut Option<Culprit>,
-    sink: &mut Sink,
-) -> Result<(), Error> {
+fn set_aside(letters: &mut Letters, marks: &mut Marks, sink: &mut Sink) -> Result<(), Error> {
     while let Some((record, error)) = sink.take_refused() {
         if record.ticket == Ticket::NONE {
             tracing::warn!("a record that is no event is not taken: {error}");
@@ -248,12 +240,16 @@ fn set_aside(
         }
         let culprit = Culprit::of(&error).expect("a refused event is a culprit");
         if !record.ticket.is_of_stream() {
-            return Err(Error::Replay { culprit });
+            // What else Kafka's producer has under way ends with it.
+            if let sink::Error::Kafka(_) = error {
+                return Err(Error::Replay { culprit });
+            }
+            letters.parking.refuse_again(record.ticket, culprit);
+            continue;
         }
         if !letters.parking.refuses_announcement(record.ticket, &culprit)? {
             marks.dead(record.ticket, &culprit.reason, culprit.attempts);
             record.lend(|record| letters.refused(record, &culprit))?;
-            *refused = Some(culprit);
         }
     }
     Ok(())

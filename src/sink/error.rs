@@ -17,6 +17,8 @@ pub enum Error {
     RabbitMq(#[from] rabbitmq::broker::OpenError),
     #[error("standard output cannot be written")]
     Stdout(#[source] io::Error),
+    #[error("standard output is closed, or the null device: every event would be lost; give it a reader")]
+    NoReader,
     /// Whoever read it has seen enough.
     #[error("standard output was closed by its reader")]
     Closed,
@@ -59,7 +61,7 @@ impl Error {
         match self {
             Error::Kafka(error) => error.is_local(),
             Error::GivenUp(_) => true,
-            Error::Webhook(_) | Error::RabbitMq(_) | Error::Stdout(_) | Error::Closed => false,
+            Error::Webhook(_) | Error::RabbitMq(_) | Error::Stdout(_) | Error::NoReader | Error::Closed => false,
         }
     }
 
@@ -67,7 +69,12 @@ impl Error {
     pub fn is_permanent(&self) -> bool {
         match self {
             Error::Kafka(error) => error.is_permanent(),
-            Error::GivenUp(_) | Error::Webhook(_) | Error::RabbitMq(_) | Error::Stdout(_) | Error::Closed => true,
+            Error::GivenUp(_)
+            | Error::Webhook(_)
+            | Error::RabbitMq(_)
+            | Error::Stdout(_)
+            | Error::NoReader
+            | Error::Closed => true,
         }
     }
 }

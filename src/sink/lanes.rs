@@ -1,7 +1,7 @@
 //! Records that are delivered one by one, each by a call of its own: one under way in each lane, many lanes at once.
 //!
-//! A lane is a destination and a key, so that order holds within it (G2): the next record is tried when the one before it
-//! is delivered. A record without a key has a lane to itself. What fails is tried again after a pause that doubles; what is
+//! A lane is a key, wherever its records go, so that order holds within an aggregate (G2): the next record is tried when the
+//! one before it is delivered. A record without a key has a lane to itself. What fails is tried again after a pause that doubles; what is
 //! refused for good, or has used up its attempts, is given up, and what waits behind it is given back: whether it may
 //! overtake is not decided here. What is queued is in flight, and bounded as that is (G4).
 
@@ -39,12 +39,10 @@ impl Patience {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct LaneId(u64);
 
-type LaneKey = (String, Vec<u8>);
-
 #[derive(Debug)]
 struct Lane {
     /// None: of one record without a key.
-    key: Option<LaneKey>,
+    key: Option<Vec<u8>>,
     /// The first is under way, or waits for its turn.
     records: VecDeque<Arc<OwnedRecord>>,
     /// Of the first record: attempts that count, and failures in a row.
@@ -92,7 +90,7 @@ pub(super) struct Lanes {
     /// Most records under way at once.
     width: usize,
     lanes: HashMap<LaneId, Lane>,
-    by_key: HashMap<LaneKey, LaneId>,
+    by_key: HashMap<Vec<u8>, LaneId>,
     next: u64,
     ready: VecDeque<LaneId>,
     paused: BTreeSet<(Instant, LaneId)>,
@@ -118,7 +116,7 @@ impl Lanes {
 
     /// Puts a record behind those of its lane. `attempts` that count it has had already.
     pub(super) fn add(&mut self, record: OwnedRecord, attempts: u32) {
-        let key = record.key.as_ref().map(|key| (record.topic.clone(), key.clone()));
+        let key = record.key.clone();
         let record = Arc::new(record);
         if let Some(id) = key.as_ref().and_then(|key| self.by_key.get(key)) {
             let lane = self.lanes.get_mut(id).expect("a key names a lane that has records");

@@ -61,7 +61,7 @@ impl Sink {
         Ok(match config.sink {
             config::Sink::Kafka => Sink::Kafka(Box::new(Kafka::new(config, batches, source, sets_aside)?)),
             config::Sink::Webhook | config::Sink::RabbitMq => Sink::Singly(Box::new(Singly::open(config, known)?)),
-            config::Sink::Stdout => Sink::stdout(),
+            config::Sink::Stdout => Sink::Stdout(Box::new(Stdout::open()?)),
         })
     }
 
@@ -126,7 +126,7 @@ impl Sink {
         }
     }
 
-    /// A record that waited behind one that was refused, and was not sent; in order for each destination and key. Nothing else
+    /// A record that waited behind one that was refused, and was not sent; in order for each key. Nothing else
     /// is to be sent before those are dealt with.
     pub fn take_behind(&mut self) -> Option<OwnedRecord> {
         match self {

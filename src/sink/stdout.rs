@@ -3,7 +3,11 @@
 //! A record is delivered when the pipe has it. One write is under way at a time, on a thread that may block; meanwhile the
 //! next one gathers, and what is in flight has its bound.
 
-use std::io::{self, Write};
+use std::{
+    fs::File,
+    io::{self, Write},
+    os::{fd::AsFd, unix::fs::MetadataExt},
+};
 
 use tokio::task::JoinHandle;
 
@@ -21,6 +25,16 @@ pub struct Stdout {
 }
 
 impl Stdout {
+    /// For what is confirmed once it is written. A closed standard output is the null device to us.
+    pub(super) fn open() -> Result<Stdout, Error> {
+        let device = |file: io::Result<std::fs::Metadata>| file.map(|metadata| metadata.rdev());
+        let own = File::from(io::stdout().as_fd().try_clone_to_owned().map_err(Error::Stdout)?).metadata();
+        if device(own).map_err(Error::Stdout)? == device(std::fs::metadata("/dev/null")).map_err(Error::Stdout)? {
+            return Err(Error::NoReader);
+        }
+        Ok(Stdout::default())
+    }
+
     pub(super) fn send(&mut self, record: &Record<'_>) {
         self.lines.push_str(&as_json(record));
         self.tickets.push(record.ticket);
@@ -31,8 +45,9 @@ impl Stdout {
         if self.writing.is_none() && !self.tickets.is_empty() {
             let lines = std::mem::take(&mut self.lines);
             let write = move || {
-                let mut out = io::stdout().lock();
-                out.write_all(lines.as_bytes()).and_then(|()| out.flush())
+                // Past the standard library's own writer, to which one that may not be written seems to be written.
+                let mut out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+                out.write_all(lines.as_bytes())
             };
             self.writing = Some((std::mem::take(&mut self.tickets), tokio::task::spawn_blocking(write)));
         }

@@ -112,9 +112,8 @@ struct Session {
     stops: bool,
     job: Option<Job>,
     transaction: Transaction,
-    /// What waited behind refused records, and the last of those.
+    /// What waited behind refused records.
     behind: VecDeque<Sent>,
-    refused: Option<Culprit>,
 }
 
 impl Session {
@@ -129,7 +128,6 @@ impl Session {
             job: None,
             transaction: Transaction::default(),
             behind: VecDeque::new(),
-            refused: None,
         }
     }
 
@@ -429,10 +427,8 @@ impl World {
 
     /// Does what the session does in a turn of its loop.
     fn session_turn(&mut self) -> Result<Ends, Violation> {
-        if let ends @ Err(_) = self.resume() {
-            return Ok(ends);
-        }
-        while !self.is_holding() {
+        self.resume();
+        while !self.is_holding() && self.session.behind.is_empty() {
             let mut sent = None;
             let Ok(_) = self.session.parking.send_next(|record| {
                 sent = Some((record.ticket, number_of(record)));
@@ -564,7 +560,7 @@ impl World {
                 self.written.push(sent);
                 self.has(event, place, live)?;
             }
-        } else if live && self.singly {
+        } else if self.singly {
             self.given_up(sent);
         } else if alone {
             self.tell(|| format!("kafka: refuses event {event} alone"));
@@ -586,29 +582,31 @@ impl World {
     /// A record is refused by itself.
     fn given_up(&mut self, Sent { ticket, event, place }: Sent) {
         self.tell(|| format!("sink: gives event {event} up"));
+        self.session.behind.extend(self.kafka.remove(&place).unwrap_or_default());
+        if !ticket.is_of_stream() {
+            let culprit = culprit(&self.log[event], place);
+            return self.session.parking.refuse_again(ticket, culprit);
+        }
         self.is_wrong(event);
         let Event { position, key, .. } = self.log[event];
         let (culprit, parking) = (culprit(&self.log[event], place), &mut self.session.parking);
         with_record(ticket, position, &format!("event-{event}"), key, |record| {
             parking.refused(record, &culprit, SystemTime::UNIX_EPOCH).expect("there are no bounds");
         });
-        self.session.refused = Some(culprit);
-        self.session.behind.extend(self.kafka.remove(&place).unwrap_or_default());
     }
 
     /// What waited behind refused records is judged anew, once their letters are durable.
-    fn resume(&mut self) -> Ends {
+    fn resume(&mut self) {
         while !self.session.behind.is_empty()
             && (self.sabotage == Some(Sabotage::SendsBehind) || !self.session.parking.holds())
         {
             let sent = self.session.behind.pop_front().expect("it is not empty");
             match self.sabotage {
                 Some(Sabotage::SendsBehind) => self.send(sent),
-                _ if !sent.ticket.is_of_stream() => return Err(self.session.refused.clone().expect("one was refused")),
+                _ if !sent.ticket.is_of_stream() => self.session.parking.withdraw(sent.ticket),
                 _ => self.step(sent.event, sent.ticket),
             }
         }
-        Ok(())
     }
 
     /// The table answers, late, or not, or only seems not to.

@@ -260,7 +260,7 @@ impl Job<'_> {
         }
         for (count, what) in [
             (tally.poison, "of which no record can be made (the log has them)"),
-            (tally.refused, "that Kafka refused (the log has them)"),
+            (tally.refused, "that were refused (the log has them)"),
         ] {
             if count > 0 {
                 text.push_str(&format!("left out: {count} {what}\n"));

@@ -172,7 +172,7 @@ impl<'a> Pump<'a> {
                     let ticket = record.ticket;
                     self.tally.events += 1;
                     self.tally.last = Some(record.position);
-                    *self.tally.topics.entry(record.topic.to_owned()).or_default() += 1;
+                    *self.tally.topics.entry(sink::shown(record.topic).to_owned()).or_default() += 1;
                     self.pace.iter_mut().for_each(Pace::sent);
                     match &mut self.sink {
                         Sink::Real(to) => {

@@ -45,6 +45,10 @@ impl FromStr for Endpoint {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Endpoint, &'static str> {
+        let is_allowed = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte);
+        if !text.bytes().all(is_allowed) {
+            return Err("it has characters that no URL has (write the host in Punycode, others as %XX)");
+        }
         let url = Url::parse(text).map_err(|_| "it is no absolute URL")?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err("its scheme is neither https nor http");
@@ -129,9 +133,6 @@ impl Address {
         let Address::Url(_) = self else { return Ok(()) };
         if matches!(template.parts(), [Part::Column(name)] if name == "destination") {
             return Ok(());
-        }
-        if !template.parts().iter().filter_map(Part::text).all(str::is_ascii) {
-            return Err("write it as it is sent: the host in Punycode, other characters as %XX".to_owned());
         }
         let filled = |column: &str| -> Result<Endpoint, String> {
             let text: String = template.parts().iter().map(|part| part.text().unwrap_or(column)).collect();
@@ -284,6 +285,7 @@ mod tests {
             "https://a@b/",
             "${destination}/x",
             "https://ü.example/",
+            "https://a.example/a b",
         ] {
             assert!(judge(unsound).is_err(), "{unsound}");
         }

@@ -75,7 +75,11 @@ impl Culprit {
                     is_of_topic: false,
                 })
             }
-            sink::Error::Webhook(_) | sink::Error::RabbitMq(_) | sink::Error::Stdout(_) | sink::Error::Closed => None,
+            sink::Error::Webhook(_)
+            | sink::Error::RabbitMq(_)
+            | sink::Error::Stdout(_)
+            | sink::Error::NoReader
+            | sink::Error::Closed => None,
         }
     }
 

@@ -89,6 +89,8 @@ pub struct Parking {
     known_last: Option<Position>,
     parked: Parked,
     culprits: Vec<Culprit>,
+    /// Dead letters that were sent again and refused again, for the next look.
+    refused_again: Vec<Culprit>,
     /// Not on their way into the table yet.
     unwritten: Vec<(Ticket, DeadLetter)>,
     /// The first of what is being written.
@@ -133,6 +135,7 @@ impl Parking {
             known,
             parked: Parked::new(parked),
             culprits,
+            refused_again: Vec::new(),
             unwritten: Vec::new(),
             writing: None,
             holds: false,
@@ -331,6 +334,17 @@ impl Parking {
         self.replay.send_next(send)
     }
 
+    /// A dead letter that was sent again is refused again: its row is told with the next look.
+    pub fn refuse_again(&mut self, ticket: Ticket, culprit: Culprit) {
+        self.replay.withdraw(ticket);
+        self.refused_again.push(culprit);
+    }
+
+    /// A dead letter that was sent again comes back, since something before it was refused. It stays asked for.
+    pub fn withdraw(&mut self, ticket: Ticket) {
+        self.replay.withdraw(ticket);
+    }
+
     /// What was sent again and is not settled.
     pub fn unsettled(&self) -> Vec<Replayed> {
         self.replay.unsettled()
@@ -380,7 +394,8 @@ impl Parking {
         }
         // A look is first, or what is parked without end would put it off without end.
         let work = if looks && self.may_look() {
-            Work::Look(if self.looked { Vec::new() } else { self.culprits.clone() })
+            let earlier = if self.looked { &[][..] } else { &self.culprits };
+            Work::Look(earlier.iter().cloned().chain(self.refused_again.drain(..)).collect())
         } else if !self.unwritten.is_empty() {
             self.writing = self.unwritten();
             Work::Write(std::mem::take(&mut self.unwritten))
@@ -448,9 +463,13 @@ impl Parking {
     pub fn failed(&mut self, work: Work, now: Instant) {
         self.works = false;
         self.again = Some(now + AGAIN);
-        if let Work::Write(letters) = work {
-            self.writing = None;
-            self.unwritten.splice(..0, letters);
+        match work {
+            Work::Write(letters) => {
+                self.writing = None;
+                self.unwritten.splice(..0, letters);
+            }
+            Work::Look(culprits) => self.refused_again = culprits,
+            Work::Settle(_) => {}
         }
     }
 }

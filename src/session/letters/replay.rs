@@ -44,6 +44,12 @@ impl Replay {
         self.acknowledged.push(sent);
     }
 
+    /// The record is not delivered. What is not sent yet stays asked for: it may come behind it.
+    pub(super) fn withdraw(&mut self, ticket: Ticket) {
+        self.sent.remove(&ticket).expect("the record was sent, and comes back once");
+        self.stop();
+    }
+
     /// Kafka has these of an earlier session.
     pub(super) fn found(&mut self, replayed: Vec<Replayed>) {
         self.acknowledged.extend(replayed.into_iter().map(|replayed| Sent { replayed, park_key: None }));
