@@ -31,9 +31,11 @@ impl Table {
         slot: &str,
     ) -> Result<Option<Table>, tokio_postgres::Error> {
         let name = qualified(schema, TABLE);
-        let usable = "select bool_and(has_table_privilege(to_regclass($1), p))
-                      from unnest(array['select', 'insert', 'update', 'delete']) p where to_regclass($1) is not null";
-        let usable: Option<bool> = client.query_one(usable, &[&name]).await?.try_get(0)?;
+        let usable = "select bool_and(has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, p))
+                      from pg_class c join pg_namespace n on n.oid = c.relnamespace,
+                          unnest(array['select', 'insert', 'update', 'delete']) p
+                      where n.nspname = $1 and c.relname = $2";
+        let usable: Option<bool> = client.query_one(usable, &[&schema, &TABLE]).await?.try_get(0)?;
         let table = Table { name, system_identifier: system_identifier.to_owned(), slot: slot.to_owned() };
         Ok(usable.filter(|usable| *usable).map(|_| table))
     }

@@ -150,11 +150,12 @@ impl Fates {
                 settle(marks, pipeline, ticket);
             }
         })?;
-        self.attempts.note(sink.take_attempts());
-        match letters {
+        let set_aside = match letters {
             Some(letters) => set_aside(letters, marks, sink),
             None => sink.refusal().map_or(Ok(()), |error| Err(error.into())),
-        }
+        };
+        self.attempts.note(sink.take_attempts());
+        set_aside
     }
 
     /// Starts what is due. Called once a turn, with the slot's confirmed position while there is a stream.

@@ -119,7 +119,9 @@ impl Broker {
         let Some(refusal) = refusal(error) else { return Verdict::later(text(error)) };
         let said = refusal.get_message();
         match refusal.get_id() {
-            NOT_FOUND => Verdict::Unroutable(format!("there is no exchange {exchange:?}; declare it: {said}")),
+            NOT_FOUND if said.as_str().contains(&format!("'{exchange}'")) => {
+                Verdict::Unroutable(format!("there is no exchange {exchange:?}; declare it: {said}"))
+            }
             ACCESS_REFUSED => Verdict::later(format!(
                 "user {:?} lacks the right to write to exchange {exchange:?} in virtual host {:?}, its events are kept until \
                  it is given (rabbitmqctl set_permissions): {said}",
@@ -127,7 +129,7 @@ impl Broker {
                 self.config.vhost()
             )),
             PRECONDITION_FAILED if said.as_str().contains("larger than") => Verdict::TooLarge(said.to_string()),
-            CONNECTION_FORCED => Verdict::later(said.to_string()),
+            CONNECTION_FORCED | NOT_FOUND => Verdict::later(said.to_string()),
             _ => Verdict::Later { reason: format!("RabbitMQ closed the channel for it: {said}"), counts: true },
         }
     }

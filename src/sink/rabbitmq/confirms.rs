@@ -45,6 +45,10 @@ use super::{
 /// Most messages that are on channels of their own at once.
 const APART_MAX: usize = 64;
 
+/// Most channels that a connection is asked for, or half of what the broker allows: the client confuses one that has the
+/// number of an earlier one with that one.
+const CHANNELS_MAX: u16 = 1_000;
+
 /// How long a broken connection may take to give up what was under way, or a good one to say goodbye.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -131,12 +135,19 @@ pub(super) struct Confirms<'a> {
     /// Messages that go on channels of their own.
     apart: VecDeque<Job>,
     judging: bool,
+    /// Channels that were asked for, and their most.
+    channels: u16,
+    channels_max: u16,
     alone: FuturesUnordered<BoxFuture<'static, Apart>>,
 }
 
 impl<'a> Confirms<'a> {
     pub(super) fn new(broker: &'a Broker, link: Link, learnt: &'a mut Learnt, blockage: &'a Blockage) -> Confirms<'a> {
         let header_frame_max = link.connection.configuration().frame_max() as usize;
+        let channels_max = match link.connection.configuration().channel_max() {
+            0 => CHANNELS_MAX,
+            max => CHANNELS_MAX.min(max / 2).max(1),
+        };
         Confirms {
             broker,
             occurrences: link.connection.events_listener().boxed(),
@@ -155,6 +166,8 @@ impl<'a> Confirms<'a> {
             returned: HashMap::new(),
             apart: VecDeque::new(),
             judging: false,
+            channels: 0,
+            channels_max,
             alone: FuturesUnordered::new(),
         }
     }
@@ -169,7 +182,7 @@ impl<'a> Confirms<'a> {
                 Some(event) = self.events.next() => self.heard(event),
                 Some(event) = self.alone.next() => self.heard_apart(event),
                 Some(occurrence) = self.occurrences.next() => self.noticed(occurrence),
-                job = queue.recv(), if self.held.is_empty() => match job {
+                job = queue.recv(), if self.held.is_empty() && !self.is_worn() => match job {
                     None => {
                         let goodbye = self.link.connection.close(200, "OK".into());
                         // It is over either way.
@@ -190,11 +203,20 @@ impl<'a> Confirms<'a> {
             if let Err(error) = step {
                 break error;
             }
+            if self.is_worn() && self.unconfirmed.is_empty() && self.alone.is_empty() {
+                self.give_up(None, "it follows on a new connection").await;
+                return End::Broken { next: None };
+            }
         };
         let reason = format!("the connection to RabbitMQ broke: {}", text(&broken));
         self.blockage.set(Some(reason.clone()));
         self.give_up(Some(&broken), &reason).await;
         End::Broken { next: None }
+    }
+
+    /// It has had all its channels: what is under way is waited for, and another connection follows.
+    fn is_worn(&self) -> bool {
+        self.channels >= self.channels_max
     }
 
     fn is_open(&self) -> bool {
@@ -308,7 +330,7 @@ impl<'a> Confirms<'a> {
 
     /// Puts the next message that may close its channel on one of its own.
     fn judge_next(&mut self) {
-        while !self.judging && self.alone.len() < APART_MAX {
+        while !self.judging && self.alone.len() < APART_MAX && !self.is_worn() {
             let Some(job) = self.apart.pop_front() else { return };
             if !self.goes_apart(&job.message) {
                 // Its exchange took a message meanwhile.
@@ -316,6 +338,7 @@ impl<'a> Confirms<'a> {
                 continue;
             }
             self.judging = true;
+            self.channels += 1;
             let Job { message, settle } = job;
             let sent = Sent { identity: message.identity(), exchange: message.exchange.clone(), settle };
             self.alone.push(Box::pin(judge(Arc::clone(&self.link.connection), message, sent)));

@@ -62,7 +62,10 @@ impl Message {
         if let Some(event_type) = event.event_type {
             headers.insert(EVENT_TYPE, header(&EVENT_TYPE, event_type)?);
         }
-        headers.insert(EVENT_POSITION, header(&EVENT_POSITION, &record.position.text())?);
+        // Rows that are read from the table have none.
+        if let Some(position) = given(record, "position") {
+            headers.insert(EVENT_POSITION, header(&EVENT_POSITION, position)?);
+        }
         for name in TRACING {
             if let Some(value) = given(record, name.as_str()) {
                 let value = header(&name, value)?;
