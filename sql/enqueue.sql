@@ -30,6 +30,10 @@ as $walpost$
 declare
     event uuid;
 begin
+    if enqueue.idempotency_key = '' then
+        raise exception 'the idempotency key is empty: all events with such a key would be one'
+            using errcode = 'invalid_parameter_value', hint = 'Leave it out, or give a key that is this event''s own.';
+    end if;
     -- A second round is needed only when the other event's row goes away between the two statements. With a key, a version
     -- that exists takes all the rounds: the caller's role may not read versions to tell it apart, and a round writes no row.
     for round in 1 .. 10 loop

@@ -33,6 +33,10 @@ declare
     event       uuid := gen_random_uuid();
     first_event uuid;
 begin
+    if enqueue.idempotency_key = '' then
+        raise exception 'the idempotency key is empty: all events with such a key would be one'
+            using errcode = 'invalid_parameter_value', hint = 'Leave it out, or give a key that is this event''s own.';
+    end if;
     if enqueue.idempotency_key is not null then
         -- A second round is needed only when the other event's key goes away between the two statements.
         for round in 1 .. 10 loop

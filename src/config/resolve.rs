@@ -26,7 +26,7 @@ use super::{
     kafka::{self, KafkaProperties, Verdict},
     keys::Key,
     rabbitmq::{IdentityFiles, RabbitMq},
-    sink::Addresses,
+    sink::{self, Addresses},
     typed::{self, Outbox, Typed},
 };
 
@@ -116,7 +116,12 @@ impl Settings {
             http_token,
             http_listen: typed.http.listen,
         };
-        bounds::compare(config).map_err(|Contradiction { path, problem }| self.refuse(path, problem))
+        let contradicts = |Contradiction { path, problem }| self.refuse(path, problem);
+        let config = bounds::compare(config).map_err(contradicts)?;
+        if needs.sink {
+            sink::lead_somewhere(&config).map_err(contradicts)?;
+        }
+        Ok(config)
     }
 
     fn database(&self, typed: &Typed, environment: &Environment, needs: Needs) -> Result<ConnInfo, ConfigError> {

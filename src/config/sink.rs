@@ -55,18 +55,23 @@ impl Addresses {
     }
 }
 
-/// Refuses what only Kafka can do, and webhooks that go nowhere.
-pub(super) fn compare(config: &Config) -> Result<(), Contradiction> {
+/// Refuses webhooks that go nowhere.
+pub(super) fn lead_somewhere(config: &Config) -> Result<(), Contradiction> {
     let goes_nowhere = |outbox: &Outbox| {
         let is_destination = matches!(outbox.topic.parts(), [Part::Column(name)] if name == "destination");
         let Address::Url(urls) = &outbox.address else { return false };
         is_destination && urls.hosts.is_empty() && urls.by_type.is_empty()
     };
-    if config.outboxes.iter().chain(&config.messages).any(goes_nowhere) {
-        let problem = "nothing says where events go: write a URL, as in \"https://example.com/events\", or URLs by type in \
-                       [webhook_urls], or name the hosts that rows' destinations may lead to (webhook.allow_hosts)";
-        return Err(Contradiction { path: "webhook.url", problem: problem.to_owned() });
+    if !config.outboxes.iter().chain(&config.messages).any(goes_nowhere) {
+        return Ok(());
     }
+    let problem = "nothing says where events go: write a URL, as in \"https://example.com/events\", or URLs by type in \
+                   [webhook_urls], or name the hosts that rows' destinations may lead to (webhook.allow_hosts)";
+    Err(Contradiction { path: "webhook.url", problem: problem.to_owned() })
+}
+
+/// Refuses what only Kafka can do.
+pub(super) fn compare(config: &Config) -> Result<(), Contradiction> {
     let word = match config.sink {
         Sink::Kafka => return Ok(()),
         Sink::Webhook => "webhook",

@@ -39,8 +39,9 @@ fn webhook() -> Webhook {
 }
 
 fn record(url: &str, value: Option<&[u8]>, headers: &[(&str, &str)]) -> Arc<OwnedRecord> {
-    let own: Vec<_> =
-        headers.iter().map(|(name, value)| ((*name).to_owned(), Some(value.as_bytes().to_vec()))).collect();
+    let position = ("position", "00000016B374D848-0000001A");
+    let headers = std::iter::once(&position).chain(headers);
+    let own: Vec<_> = headers.map(|(name, value)| ((*name).to_owned(), Some(value.as_bytes().to_vec()))).collect();
     Arc::new(OwnedRecord::new(&Record {
         ticket: Ticket(1),
         position: Position { commit_lsn: Lsn(0x16_B374_D848), ordinal: 26 },
