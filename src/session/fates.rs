@@ -117,10 +117,7 @@ impl Fates {
         let Fates { letters: Some(letters), marks, .. } = self else { return Ok(()) };
         while !letters.parking.holds() {
             let Some(record) = sink.take_behind() else { break };
-            match record.ticket.is_of_stream() {
-                true => record.lend(|record| judge(letters, marks, record, sink))?,
-                false => letters.parking.withdraw(record.ticket),
-            }
+            record.lend(|record| judge(letters, marks, record, sink))?;
         }
         Ok(())
     }
@@ -253,6 +250,7 @@ fn set_aside(letters: &mut Letters, marks: &mut Marks, sink: &mut Sink) -> Resul
             record.lend(|record| letters.refused(record, &culprit))?;
         }
     }
+    sink.take_withdrawn().into_iter().for_each(|ticket| letters.parking.withdraw(ticket));
     Ok(())
 }
 

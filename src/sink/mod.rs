@@ -126,7 +126,16 @@ impl Sink {
         }
     }
 
-    /// A record that waited behind one that was refused, and was not sent; in order for each key. Nothing else
+    /// Records that were sent again, waited behind one that was refused, and were not delivered. To be asked after each
+    /// [`Sink::take_refused`].
+    pub fn take_withdrawn(&mut self) -> Vec<Ticket> {
+        match self {
+            Sink::Singly(singly) => singly.take_withdrawn(),
+            Sink::Kafka(_) | Sink::Stdout(_) => Vec::new(),
+        }
+    }
+
+    /// A record of the stream that waited behind one that was refused, and was not sent; in order for each key. Nothing else
     /// is to be sent before those are dealt with.
     pub fn take_behind(&mut self) -> Option<OwnedRecord> {
         match self {

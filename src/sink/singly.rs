@@ -55,6 +55,8 @@ pub struct Singly {
     given_up: VecDeque<(OwnedRecord, GivenUp)>,
     /// What waited behind those.
     behind: VecDeque<OwnedRecord>,
+    /// The same for what was sent again: it can be asked for once more.
+    withdrawn: Vec<Ticket>,
     /// By place, in the order in which they were met; those beyond the first [`PLACES_MAX`] share one.
     delivered: Vec<(String, u64)>,
     by_place: HashMap<String, usize>,
@@ -81,6 +83,7 @@ impl Singly {
             acknowledged: Vec::new(),
             given_up: VecDeque::new(),
             behind: VecDeque::new(),
+            withdrawn: Vec::new(),
             delivered: Vec::new(),
             by_place: HashMap::new(),
             known,
@@ -154,7 +157,10 @@ impl Singly {
             Fate::GivenUp { record, attempts, class, reason, behind } => {
                 let error = GivenUp::new(&record, class, reason, attempts);
                 self.given_up.push_back((unshared(record), error));
-                self.behind.extend(behind.into_iter().map(unshared));
+                let (stream, again): (Vec<_>, Vec<_>) =
+                    behind.into_iter().partition(|record| record.ticket.is_of_stream());
+                self.behind.extend(stream.into_iter().map(unshared));
+                self.withdrawn.extend(again.iter().map(|record| record.ticket));
             }
         }
     }
@@ -199,7 +205,11 @@ impl Singly {
         self.given_up.iter().map(|(_, error)| error).min_by_key(|error| error.position)
     }
 
-    /// A record that waited behind one that was given up, in order.
+    pub(super) fn take_withdrawn(&mut self) -> Vec<Ticket> {
+        std::mem::take(&mut self.withdrawn)
+    }
+
+    /// A record of the stream that waited behind one that was given up, in order.
     pub(super) fn take_behind(&mut self) -> Option<OwnedRecord> {
         self.behind.pop_front()
     }

@@ -582,7 +582,12 @@ impl World {
     /// A record is refused by itself.
     fn given_up(&mut self, Sent { ticket, event, place }: Sent) {
         self.tell(|| format!("sink: gives event {event} up"));
-        self.session.behind.extend(self.kafka.remove(&place).unwrap_or_default());
+        for sent in self.kafka.remove(&place).unwrap_or_default() {
+            match sent.ticket.is_of_stream() {
+                true => self.session.behind.push_back(sent),
+                false => self.session.parking.withdraw(sent.ticket),
+            }
+        }
         if !ticket.is_of_stream() {
             let culprit = culprit(&self.log[event], place);
             return self.session.parking.refuse_again(ticket, culprit);
@@ -603,7 +608,6 @@ impl World {
             let sent = self.session.behind.pop_front().expect("it is not empty");
             match self.sabotage {
                 Some(Sabotage::SendsBehind) => self.send(sent),
-                _ if !sent.ticket.is_of_stream() => self.session.parking.withdraw(sent.ticket),
                 _ => self.step(sent.event, sent.ticket),
             }
         }
