@@ -115,7 +115,7 @@ impl Fates {
     /// Takes up again what waited behind refused records, once their dead letters are durable.
     pub(super) fn resume(&mut self, sink: &mut Sink) -> Result<(), Error> {
         let Fates { letters: Some(letters), marks, .. } = self else { return Ok(()) };
-        while !letters.parking.holds() {
+        while !letters.parking.settles() {
             let Some(record) = sink.take_behind() else { break };
             record.lend(|record| judge(letters, marks, record, sink))?;
         }

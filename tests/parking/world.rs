@@ -603,7 +603,7 @@ impl World {
     /// What waited behind refused records is judged anew, once their letters are durable.
     fn resume(&mut self) {
         while !self.session.behind.is_empty()
-            && (self.sabotage == Some(Sabotage::SendsBehind) || !self.session.parking.holds())
+            && (self.sabotage == Some(Sabotage::SendsBehind) || !self.session.parking.settles())
         {
             let sent = self.session.behind.pop_front().expect("it is not empty");
             match self.sabotage {

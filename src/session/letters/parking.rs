@@ -154,10 +154,16 @@ impl Parking {
         }
     }
 
-    /// Nothing may be stepped now: poison is not durable or not announced yet, or an aggregate is being handed over.
+    /// Nothing may be stepped now: [`Parking::settles`], or an aggregate is soon to be handed over.
     pub fn holds(&self) -> bool {
+        self.closing || self.settles()
+    }
+
+    /// Poison is not durable or not announced yet, or an aggregate is being handed over: what came back from the sink waits
+    /// too. What is sent again waits behind that, so it does not wait for the end of a hand-over.
+    pub fn settles(&self) -> bool {
         let announces = !self.unannounced.is_empty() || !self.rules.table && !self.announced.is_empty();
-        self.holds || announces || self.closing || self.replay.hands_over()
+        self.holds || announces || self.replay.hands_over()
     }
 
     pub fn verdict(&mut self, record: &Record<'_>) -> Verdict {
@@ -264,6 +270,7 @@ impl Parking {
     fn take(&mut self, ticket: Ticket, letter: DeadLetter) -> Result<(), Error> {
         *self.counts.entry(letter.class).or_default() += 1;
         if let Some(key) = letter.park_key {
+            self.replay.withhold(key, letter.position);
             self.parked.add(key);
             let (aggregates, events) = (self.parked.keys(), self.parked.events() as usize);
             let full = |what, count, key| Err(Error::Full { what, count, key });
@@ -454,6 +461,10 @@ impl Parking {
                     return;
                 }
                 self.replay.request(requested);
+                // What was refused since the look comes before them.
+                for (_, letter) in &self.unwritten {
+                    letter.park_key.into_iter().for_each(|key| self.replay.withhold(key, letter.position));
+                }
                 self.closing &= self.replay.is_under_way();
             }
         }

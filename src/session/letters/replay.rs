@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use crate::{
-    pipeline::{Record, Ticket},
+    pipeline::{Position, Record, Ticket},
     postgres::dead_letter::{ParkKey, Replayed, Stored},
 };
 
@@ -26,6 +26,11 @@ impl Replay {
     /// These are asked for, in this order. What has no topic cannot be sent.
     pub(super) fn request(&mut self, rows: Vec<Stored>) {
         self.unsent.extend(rows.into_iter().filter(|row| row.letter.topic.is_some()));
+    }
+
+    /// An earlier event of this key has become a dead letter: what comes after it stays asked for.
+    pub(super) fn withhold(&mut self, key: ParkKey, position: Position) {
+        self.unsent.retain(|row| row.letter.park_key != Some(key) || row.letter.position < position);
     }
 
     /// The next record; it is taken for sent when `send` takes it.
