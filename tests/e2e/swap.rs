@@ -99,7 +99,9 @@ fn poll(
     sent: &AtomicU64,
 ) -> Vec<String> {
     let session = database.session();
-    let producer: BaseProducer = Kafka::shared().client().create().expect("it is configured");
+    // Else a request whose answer is late is sent twice.
+    let mut client = Kafka::shared().client();
+    let producer: BaseProducer = client.set("enable.idempotence", "true").create().expect("it is configured");
     let claim = shape.claim.replace("TOPIC", topic);
     loop {
         let stopped = stop.load(Ordering::Relaxed);
