@@ -47,23 +47,18 @@ pub fn needs(outbox: &Outbox) -> Vec<Need> {
             need(&optional.name, part);
         }
     }
-    let key = if matches!(outbox.address, Address::Url(_)) { "webhook.url" } else { "route.topic" };
-    for part in outbox.topic.parts() {
-        if let Part::Column(name) = part {
-            need(columns.column_of(name), key);
-        }
-    }
+    let address = if matches!(outbox.address, Address::Url(_)) { "webhook.url" } else { "route.topic" };
+    let mut templates = vec![(&outbox.topic, address)];
     if let Address::Exchange(Some(exchange)) = &outbox.address {
-        for part in exchange.parts() {
-            if let Part::Column(name) = part {
-                need(columns.column_of(name), "rabbitmq.exchange");
-            }
-        }
+        templates.push((exchange, "rabbitmq.exchange"));
     }
     if let Format::CloudEvents(format) = &outbox.format {
-        for part in format.event_type.parts() {
+        templates.push((&format.event_type, "cloudevents.type"));
+    }
+    for (template, key) in templates {
+        for part in template.parts() {
             if let Part::Column(name) = part {
-                need(columns.column_of(name), "cloudevents.type");
+                need(columns.column_of(name), key);
             }
         }
     }
