@@ -116,18 +116,17 @@ impl Lanes {
 
     /// Puts a record behind those of its lane. `attempts` that count it has had already.
     pub(super) fn add(&mut self, record: OwnedRecord, attempts: u32) {
-        let key = record.key.clone();
-        let record = Arc::new(record);
-        if let Some(id) = key.as_ref().and_then(|key| self.by_key.get(key)) {
+        if let Some(id) = record.key.as_ref().and_then(|key| self.by_key.get(key)) {
             let lane = self.lanes.get_mut(id).expect("a key names a lane that has records");
-            return lane.records.push_back(record);
+            return lane.records.push_back(Arc::new(record));
         }
+        let key = record.key.clone();
         let id = LaneId(self.next);
         self.next += 1;
         if let Some(key) = &key {
             self.by_key.insert(key.clone(), id);
         }
-        let records = VecDeque::from([record]);
+        let records = VecDeque::from([Arc::new(record)]);
         self.lanes.insert(id, Lane { key, records, attempts, failures: 0, turn: Turn::Ready });
         self.ready.push_back(id);
     }
