@@ -56,14 +56,17 @@ impl Table {
         Ok(attempts)
     }
 
-    /// Writes counts down, and takes away what is 0. Each event stands once among them. May be done again.
-    pub async fn write(&self, client: &Client, attempts: &[Attempts]) -> Result<(), tokio_postgres::Error> {
+    /// Writes counts down, and takes away what is 0. May be done again.
+    pub async fn write(&self, client: &Client, attempts: &Attempts) -> Result<(), tokio_postgres::Error> {
         let encoding = Encoding::read(client).await?;
-        let texts = |of: fn(&Attempts) -> &str| -> Vec<_> {
-            attempts.iter().map(|attempts| encoding.text(of(attempts)).into_owned()).collect()
-        };
-        let counts: Vec<_> =
-            attempts.iter().map(|attempts| i32::try_from(attempts.count).unwrap_or(i32::MAX)).collect();
+        let text = |text: &str| encoding.text(text).into_owned();
+        let (mut positions, mut ids, mut counts, mut reasons) = (vec![], vec![], vec![], vec![]);
+        for ((position, event_id), (count, reason)) in attempts {
+            positions.push(position);
+            ids.push(text(event_id));
+            counts.push(i32::try_from(*count).unwrap_or(i32::MAX));
+            reasons.push(text(reason));
+        }
         let statement = format!(
             "with told as (
                  select * from unnest($3::text[], $4::text[], $5::integer[], $6::text[])
@@ -79,8 +82,6 @@ impl Table {
                  set attempts = excluded.attempts, last_error = excluded.last_error, last_failed_at = clock_timestamp()",
             name = self.name
         );
-        let (positions, ids) = (texts(|attempts| &attempts.position), texts(|attempts| &attempts.event_id));
-        let reasons = texts(|attempts| &attempts.reason);
         client.execute(&statement, &[&self.system_identifier, &self.slot, &positions, &ids, &counts, &reasons]).await?;
         Ok(())
     }

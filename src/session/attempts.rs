@@ -2,10 +2,7 @@
 //!
 //! Nothing waits for it: what a crash loses is tried once more.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use super::{
     Error,
@@ -32,14 +29,13 @@ pub(super) struct AttemptLog {
     at: ConnInfo,
     /// None: there is none that may be used, and this process alone counts.
     table: Option<Table>,
-    /// What is to be written, by position and event.
-    unwritten: HashMap<(String, String), Attempts>,
+    unwritten: Attempts,
     job: Job<Written>,
     again: Option<Instant>,
     trouble: Trouble,
 }
 
-type Written = Result<(), (Vec<Attempts>, postgres::Error)>;
+type Written = Result<(), (Attempts, postgres::Error)>;
 
 impl AttemptLog {
     /// Of the events from a position on, and what is known of them.
@@ -68,7 +64,7 @@ impl AttemptLog {
         let log = AttemptLog {
             at: server.clone(),
             table,
-            unwritten: HashMap::new(),
+            unwritten: Attempts::new(),
             job: Job::default(),
             again: None,
             trouble: Trouble::default(),
@@ -76,10 +72,9 @@ impl AttemptLog {
         Ok((log, known))
     }
 
-    pub(super) fn note(&mut self, attempts: Vec<Attempts>) {
+    pub(super) fn note(&mut self, attempts: Attempts) {
         if self.table.is_some() {
-            let named = |attempts: Attempts| ((attempts.position.clone(), attempts.event_id.clone()), attempts);
-            self.unwritten.extend(attempts.into_iter().map(named));
+            self.unwritten.extend(attempts);
         }
     }
 
@@ -89,7 +84,7 @@ impl AttemptLog {
         if self.job.is_under_way() || self.again.is_some_and(|again| Instant::now() < again) {
             return;
         }
-        let attempts: Vec<_> = self.unwritten.drain().map(|(_, attempts)| attempts).collect();
+        let attempts = std::mem::take(&mut self.unwritten);
         let (at, table) = (self.at.clone(), table.clone());
         self.job = Job::of(async move {
             let write = async { Ok(table.write(&*sql::connect(&at).await?, &attempts).await?) };
@@ -109,12 +104,11 @@ impl AttemptLog {
         }
         match self.job.ended().await {
             Ok(()) => self.trouble.is_over("attempts can be written down again"),
-            Err((attempts, error)) => {
+            Err((mut attempts, error)) => {
                 self.trouble.is(format!("attempts cannot be written down: {}", Chain(&error)));
-                for attempts in attempts {
-                    let name = (attempts.position.clone(), attempts.event_id.clone());
-                    self.unwritten.entry(name).or_insert(attempts);
-                }
+                // What is known since prevails.
+                attempts.extend(self.unwritten.drain());
+                self.unwritten = attempts;
             }
         }
         self.again = Some(Instant::now() + AGAIN);

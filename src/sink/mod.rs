@@ -30,7 +30,7 @@ use std::time::Instant;
 use kafka::{BatchBytes, Cut, Kafka, Opened, Source};
 use owned::OwnedRecord;
 use singly::Singly;
-pub use singly::{Attempts, Known};
+pub use singly::{Attempts, Known, Name};
 use stdout::Stdout;
 
 use crate::{
@@ -161,10 +161,10 @@ impl Sink {
     }
 
     /// Attempts that the next session is to know of.
-    pub fn take_attempts(&mut self) -> Vec<Attempts> {
+    pub fn take_attempts(&mut self) -> Attempts {
         match self {
             Sink::Singly(singly) => singly.take_attempts(),
-            Sink::Kafka(_) | Sink::Stdout(_) => Vec::new(),
+            Sink::Kafka(_) | Sink::Stdout(_) => Attempts::new(),
         }
     }
 

@@ -25,18 +25,14 @@ use crate::{
     pipeline::{Record, Ticket},
 };
 
-/// How often an event was tried in vain, by the text of its position and its id.
-pub type Known = HashMap<(String, String), u32>;
+/// What an event's attempts are kept under: the text of its position, and its id.
+pub type Name = (String, String);
 
-/// How often an event was tried in vain, for the next session to know.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attempts {
-    pub position: String,
-    pub event_id: String,
-    /// 0: it is delivered, or given up.
-    pub count: u32,
-    pub reason: String,
-}
+/// How often events were tried in vain.
+pub type Known = HashMap<Name, u32>;
+
+/// What the next session is to know of events that were tried in vain: how often, and why. 0: it is delivered, or given up.
+pub type Attempts = HashMap<Name, (u32, String)>;
 
 /// Most places that are counted apart, and the name of the others.
 const PLACES_MAX: usize = 200;
@@ -62,7 +58,7 @@ pub struct Singly {
     by_place: HashMap<String, usize>,
     /// Attempts of earlier sessions, until the event is met.
     known: Known,
-    attempts: Vec<Attempts>,
+    attempts: Attempts,
     /// Tickets whose attempts the next session would know of.
     counted: HashSet<Ticket>,
     /// Why a record is tried again, the last time that one had to be, and when that was told.
@@ -87,7 +83,7 @@ impl Singly {
             delivered: Vec::new(),
             by_place: HashMap::new(),
             known,
-            attempts: Vec::new(),
+            attempts: Attempts::new(),
             counted: HashSet::new(),
             trouble: None,
             told: None,
@@ -186,8 +182,7 @@ impl Singly {
     }
 
     fn count(&mut self, record: &OwnedRecord, count: u32, reason: String) {
-        let (position, event_id) = name(record);
-        self.attempts.push(Attempts { position, event_id, count, reason });
+        self.attempts.insert(name(record), (count, reason));
     }
 
     pub(super) fn take_acknowledged(&mut self) -> Vec<Ticket> {
@@ -219,7 +214,7 @@ impl Singly {
         self.given_up.len() + self.behind.len()
     }
 
-    pub(super) fn take_attempts(&mut self) -> Vec<Attempts> {
+    pub(super) fn take_attempts(&mut self) -> Attempts {
         std::mem::take(&mut self.attempts)
     }
 
@@ -240,8 +235,7 @@ fn place(destination: &str) -> &str {
     }
 }
 
-/// What an event's attempts are kept under.
-fn name(record: &OwnedRecord) -> (String, String) {
+fn name(record: &OwnedRecord) -> Name {
     (record.position().to_string(), record.event_id().into_owned())
 }
 
