@@ -1,8 +1,8 @@
-//! `walpost config`: what the configuration comes to, and what a connector's would.
+//! `walpost config`: what the configuration comes to, what a connector's would, and which keys there are.
 
 use std::path::PathBuf;
 
-use crate::config::{Environment, Flags, Needs, Settings, connector::Import};
+use crate::config::{Environment, Flags, Needs, Reference, Settings, connector::Import, schema};
 
 use super::{Exit, output};
 
@@ -17,6 +17,8 @@ pub struct Args {
 enum Command {
     Show(Show),
     Import(ImportArgs),
+    Reference(ReferenceArgs),
+    Schema(SchemaArgs),
 }
 
 /// Print the resolved configuration: each value with its origin, secrets hidden
@@ -46,10 +48,30 @@ struct ImportArgs {
     strict: bool,
 }
 
+/// Print every key with its values and its default, as a page in Markdown
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  walpost config reference > configuration-keys.md")]
+struct ReferenceArgs {}
+
+/// Print a JSON Schema of the configuration file, for editors that complete and check TOML
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  walpost config schema > walpost.schema.json\n\nThe first line `#:schema ./walpost.schema.json` of walpost.toml leads an editor to it."
+)]
+struct SchemaArgs {}
+
 pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     match args.command {
         Command::Show(args) => show(args),
         Command::Import(args) => import(args),
+        Command::Reference(ReferenceArgs {}) => {
+            output::print(Reference)?;
+            Ok(Exit::Done)
+        }
+        Command::Schema(SchemaArgs {}) => {
+            output::print(format_args!("{}\n", serde_json::to_string_pretty(&schema())?))?;
+            Ok(Exit::Done)
+        }
     }
 }
 

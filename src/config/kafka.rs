@@ -101,6 +101,11 @@ const OWNED: &[(&str, &[&str], &str)] = &[
 /// Most requests in flight that idempotence allows.
 const IN_FLIGHT_MAX: u32 = 5;
 
+/// Whether a property is walpost's to set, or a key of its own.
+pub(super) fn is_owned(name: &str) -> bool {
+    OWNED.iter().any(|(owned, _, _)| *owned == name) || ["bootstrap.servers", "transactional.id"].contains(&name)
+}
+
 /// Judges a property, by its canonical name. The error says why it is refused.
 pub(super) fn judge(name: &str, value: &str, brokers: Option<&str>) -> Result<Verdict, String> {
     if let Some((_, allowed, why)) = OWNED.iter().find(|(owned, _, _)| *owned == name) {

@@ -22,7 +22,9 @@ mod librdkafka;
 mod message;
 mod preset;
 mod rabbitmq;
+mod reference;
 mod resolve;
+mod schema;
 mod settings;
 mod show;
 mod sink;
@@ -49,6 +51,8 @@ pub use flags::{FILE_ARGUMENT, Flags};
 pub use identifier::{NAME_BYTES_MAX, NameError};
 pub use kafka::KafkaProperties;
 pub use rabbitmq::{IdentityFiles, RabbitMq};
+pub use reference::Reference;
+pub use schema::schema;
 pub use settings::Settings;
 pub use webhook::{SigningKey, Webhook};
 

@@ -17,6 +17,18 @@ use super::{
     keys::{KEYS, Kind},
 };
 
+mod schema;
+
+/// A file of the tree is what the code makes it. `WALPOST_TEST_WRITE=1` writes it anew.
+pub(super) fn is_as_made(path: &str, made: &str) {
+    let file = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("WALPOST_TEST_WRITE").is_some_and(|value| value == "1") {
+        std::fs::write(&file, made).unwrap();
+    }
+    let found = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(found == made, "{path} is not what the code makes; WALPOST_TEST_WRITE=1 with this test writes it anew");
+}
+
 /// One command line with its file and its variables.
 struct Typed {
     directory: TempDir,
