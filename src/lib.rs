@@ -17,6 +17,7 @@ pub mod http;
 pub mod idempotency;
 pub mod inbox;
 pub mod kafka;
+pub mod loggers;
 pub mod pipeline;
 pub mod postgres;
 mod printable;

@@ -18,10 +18,13 @@ fn main() -> ExitCode {
             return exit.into();
         }
     };
-    if let Err(error) = logging::start(&cli.log, &Environment::of_process()) {
-        output::print_error(&error.into());
-        return Exit::Usage.into();
-    }
+    let loggers = match logging::start(&cli.log, &Environment::of_process()) {
+        Ok(loggers) => loggers,
+        Err(error) => {
+            output::print_error(&error.into());
+            return Exit::Usage.into();
+        }
+    };
     // One thread: the stream is one task, and a second thread only adds wake-ups to it.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -30,7 +33,7 @@ fn main() -> ExitCode {
             return Exit::Failed.into();
         }
     };
-    let exit = runtime.block_on(cli::run(cli.command)).unwrap_or_else(|error| {
+    let exit = runtime.block_on(cli::run(cli.command, loggers)).unwrap_or_else(|error| {
         let exit = Exit::of(&error);
         if exit != Exit::Done {
             output::print_error(&error);

@@ -8,10 +8,9 @@
 use std::io::{self, IsTerminal};
 
 use clap::ValueEnum;
-use tracing::{Subscriber, level_filters::LevelFilter};
+use tracing::Subscriber;
 use tracing_subscriber::{
-    EnvFilter,
-    filter::{ParseError, filter_fn},
+    filter::filter_fn,
     fmt,
     layer::SubscriberExt,
     registry::{LookupSpan, Registry},
@@ -19,7 +18,10 @@ use tracing_subscriber::{
 };
 
 use super::bars::Stderr;
-use crate::config::Environment;
+use crate::{
+    config::Environment,
+    loggers::{LevelError, Loggers, is_misspelt},
+};
 
 /// RabbitMQ's client logs returned messages with their payload, and the frames that log in.
 const SILENT: [&str; 2] = ["lapin", "amq_protocol_tcp"];
@@ -48,20 +50,20 @@ enum Format {
 /// What logs cannot be written as.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    #[error("{level:?} is no log level; use error, warn, info, debug, trace, or a filter as in walpost=debug")]
-    Level { level: String, source: Option<ParseError> },
+    #[error(transparent)]
+    Level(#[from] LevelError),
     #[error("WALPOST_LOG_FORMAT: {0:?} is no form of logs; use text or json")]
     Form(String),
 }
 
 /// Starts the logs of the process. Once only.
-pub fn start(options: &Options, environment: &Environment) -> Result<(), LogError> {
+pub fn start(options: &Options, environment: &Environment) -> Result<Loggers, LogError> {
     let level = options.log_level.clone().or_else(|| environment.get("WALPOST_LOG_LEVEL"));
     if let Some(word) = level.as_deref().filter(|level| is_misspelt(level)) {
-        return Err(LogError::Level { level: word.to_owned(), source: None });
+        return Err(LevelError::Level { level: word.to_owned(), source: None }.into());
     }
     let level = level.or_else(|| environment.get("RUST_LOG"));
-    let heard = heard(level.as_deref().unwrap_or("info"))?;
+    let (loggers, heard) = heard(level.as_deref().unwrap_or("info"))?;
     let lines = fmt::layer()
         .with_writer(|| Stderr)
         .with_ansi(io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty()))
@@ -71,7 +73,7 @@ pub fn start(options: &Options, environment: &Environment) -> Result<(), LogErro
         Format::Text => heard.with(lines).init(),
         Format::Json => heard.with(lines.json().flatten_event(true)).init(),
     }
-    Ok(())
+    Ok(loggers)
 }
 
 fn form(flag: Option<Format>, variable: Option<String>) -> Result<Format, LogError> {
@@ -82,29 +84,15 @@ fn form(flag: Option<Format>, variable: Option<String>) -> Result<Format, LogErr
     }
 }
 
-/// A filter would take any word for a target, and a misspelt level then silences all logs.
-fn is_misspelt(typed: &str) -> bool {
-    typed.parse::<LevelFilter>().is_err() && typed.chars().all(|c| c.is_ascii_alphanumeric())
-}
-
-fn filter(typed: &str) -> Result<EnvFilter, LogError> {
-    let directives = match typed.parse::<LevelFilter>() {
-        Ok(level) => format!("warn,librdkafka=error,rdkafka=error,walpost={level}"),
-        Err(_) => typed.to_owned(),
-    };
-    EnvFilter::builder()
-        .parse(directives)
-        .map_err(|source| LogError::Level { level: typed.to_owned(), source: Some(source) })
-}
-
 /// What gets into the logs. No directive of the filter gets past [`SILENT`], however exact it is.
-fn heard(typed: &str) -> Result<impl Subscriber + for<'a> LookupSpan<'a>, LogError> {
+fn heard(typed: &str) -> Result<(Loggers, impl Subscriber + for<'a> LookupSpan<'a>), LevelError> {
+    let (loggers, filter) = Loggers::start(typed)?;
     let may_speak = filter_fn(|metadata| {
         let is_of =
             |name| metadata.target().strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
         !SILENT.into_iter().any(is_of)
     });
-    Ok(Registry::default().with(filter(typed)?).with(may_speak))
+    Ok((loggers, Registry::default().with(filter).with(may_speak)))
 }
 
 #[cfg(test)]
@@ -112,9 +100,11 @@ mod tests {
     use std::{
         io::Write,
         sync::{Arc, Mutex},
+        time::SystemTime,
     };
 
     use super::*;
+    use crate::loggers::ROOT;
 
     #[derive(Clone, Default)]
     struct Said(Arc<Mutex<Vec<u8>>>);
@@ -130,19 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_level_is_walposts_alone() {
-        let shown = |level| filter(level).unwrap().to_string();
-        assert!(shown("debug").contains("walpost=debug"));
-        assert!(shown("debug").contains("librdkafka=error"));
-        assert_eq!(shown("librdkafka=debug"), "librdkafka=debug");
-    }
-
-    #[test]
     fn no_filter_makes_the_client_that_logs_payloads_speak() {
         for typed in ["trace,lapin=trace", "lapin::channel=trace,walpost=trace", "[said]=trace,walpost=trace"] {
             let said = Said::default();
             let writer = said.clone();
-            let logs = heard(typed).unwrap().with(fmt::layer().with_writer(move || writer.clone()));
+            let (loggers, heard) = heard("off").unwrap();
+            loggers.set(ROOT, typed, SystemTime::UNIX_EPOCH).unwrap();
+            let logs = heard.with(fmt::layer().with_writer(move || writer.clone()));
             tracing::subscriber::with_default(logs, || {
                 let _said = tracing::error_span!("said").entered();
                 tracing::error!(target: "lapin", "payload");
@@ -155,13 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_level_or_form_is_refused() {
-        for level in ["walpost=loud", "walpost==", "a=b=c"] {
-            assert!(filter(level).is_err(), "{level}");
-        }
-        for (level, misspelt) in [("inof", true), ("INFO", false), ("off", false), ("walpost=debug", false)] {
-            assert_eq!(is_misspelt(level), misspelt, "{level}");
-        }
+    fn what_is_no_form_is_refused() {
         assert!(matches!(form(None, Some("xml".to_owned())), Err(LogError::Form(_))));
         assert!(matches!(form(None, Some("JSON".to_owned())), Ok(Format::Json)));
         assert!(matches!(form(Some(Format::Text), Some("json".to_owned())), Ok(Format::Text)));

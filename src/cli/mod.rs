@@ -12,6 +12,7 @@ mod bookmark;
 mod check;
 mod completions;
 mod config;
+mod control;
 mod dead_letter;
 mod demo;
 pub mod logging;
@@ -37,6 +38,7 @@ use clap::{
 use self::ask::ask;
 use crate::{
     config::{Config, ConfigError, FILE_ARGUMENT},
+    loggers::Loggers,
     postgres::sql,
     setup::tables,
 };
@@ -71,6 +73,10 @@ pub enum Command {
     Check(check::Args),
     Status(status::Args),
     Tail(tail::Args),
+    Pause(control::Pause),
+    Resume(control::Resume),
+    Drain(control::Drain),
+    LogLevel(control::LogLevel),
     DeadLetter(dead_letter::Args),
     Prune(prune::Args),
     Replay(replay::Args),
@@ -105,14 +111,18 @@ async fn with_tables(config: Config) -> anyhow::Result<Config> {
 }
 
 /// Does what was asked.
-pub async fn run(command: Command) -> anyhow::Result<Exit> {
+pub async fn run(command: Command, loggers: Loggers) -> anyhow::Result<Exit> {
     match command {
-        Command::Run(args) => run::run(args).await,
+        Command::Run(args) => run::run(args, loggers).await,
         Command::Snapshot(args) => snapshot::run(args).await,
         Command::Setup(args) => setup::run(args).await,
         Command::Check(args) => check::run(args).await,
         Command::Status(args) => status::run(args).await,
         Command::Tail(args) => tail::run(args).await,
+        Command::Pause(args) => args.run().await,
+        Command::Resume(args) => args.run().await,
+        Command::Drain(args) => args.run().await,
+        Command::LogLevel(args) => args.run().await,
         Command::DeadLetter(args) => dead_letter::run(args).await,
         Command::Prune(args) => prune::run(args).await,
         Command::Replay(args) => replay::run(args).await,

@@ -1,6 +1,10 @@
 //! `walpost run`: streams until it is told to stop.
 
-use std::{process, sync::Arc, time::Duration};
+use std::{
+    process,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -16,6 +20,7 @@ use crate::{
     },
     control::Control,
     http::{self, Answers},
+    loggers::Loggers,
     pipeline,
     prune::{self, Order},
     session::{self, End},
@@ -26,7 +31,7 @@ use crate::{
 /// Stream the outbox to its sink until told to stop
 ///
 /// SIGTERM or SIGINT delivers what is in flight, confirms it and exits with 0; with 1 when shutdown_grace ran out
-/// first. A second signal exits at once. Nothing is lost either way. While another process has the slot this one
+/// first. A second signal exits at once. Nothing is lost either way. SIGHUP takes back what `walpost log-level` changed. While another process has the slot this one
 /// waits for it.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  walpost run --database-url postgres://walpost@db/app --brokers kafka:9092")]
@@ -43,13 +48,13 @@ pub struct Args {
     flags: Flags,
 }
 
-pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
+pub(super) async fn run(args: Args, loggers: Loggers) -> anyhow::Result<Exit> {
     let mut config = Config::load(&args.flags, Needs::BOTH)?;
     config.rewind_to = args.from_lsn.map(|place| place.from().commit_lsn);
     let status = Arc::new(Status::new());
     let control = Control::new();
     if let Some(address) = config.http_listen {
-        let answers = Answers::new(&config, address, Arc::clone(&status), control.clone());
+        let answers = Answers::new(&config, address, Arc::clone(&status), control.clone(), loggers.clone());
         let served = http::serve(http::listen(address).await?, answers);
         tokio::spawn(async move {
             if let Err(error) = served.await {
@@ -58,6 +63,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
         });
     }
     reading::watch(Arc::clone(&status));
+    on_hangup(loggers)?;
     let stop = stop_signal("what is not confirmed is sent again by the next run")?;
     if let Some(debezium) = &config.debezium {
         tell(debezium);
@@ -154,6 +160,24 @@ async fn prune_every(every: Duration, config: Config, status: Arc<Status>) {
         }
         pause = every;
     }
+}
+
+/// SIGHUP ends no stream. It takes back what was changed of the log level; all else that the configuration holds is read at
+/// the start alone.
+fn on_hangup(loggers: Loggers) -> anyhow::Result<()> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            match loggers.reset(SystemTime::now()) {
+                Ok(level) => tracing::info!(
+                    level,
+                    "SIGHUP: the log level is that of the start; another configuration takes a restart, which loses nothing"
+                ),
+                Err(error) => tracing::warn!("SIGHUP: {error}"),
+            }
+        }
+    });
+    Ok(())
 }
 
 /// Turns true at the first SIGTERM or SIGINT; the second one exits, which means this for what is under way.

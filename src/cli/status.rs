@@ -160,7 +160,7 @@ async fn ask_walpost(address: SocketAddr, slot: &str) -> Option<Running> {
 }
 
 /// Where to reach what listens on all addresses.
-fn reachable(mut address: SocketAddr) -> SocketAddr {
+pub(super) fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address {
             SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),

@@ -3,7 +3,7 @@
 //!
 //! Everything here only reads [`Status`], at the moment of the request; what changes the stream gives an order to
 //! [`Control`], where [`Access`] allows it. It shares the one thread of the stream, so it
-//! does no work between requests, reads no request body, and has a bound on connections and on what it answers. But for the
+//! does no work between requests, reads no request body but a small one for a log level, and has a bound on connections and on what it answers. But for the
 //! token, nothing that is secret is in reach of it.
 
 mod access;
@@ -31,7 +31,7 @@ use axum::{
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::{config::Config, control::Control, status::Status};
+use crate::{config::Config, control::Control, loggers::Loggers, status::Status};
 pub use access::Access;
 pub use connect::Connector;
 use limit::{Limited, SILENCE_MAX};
@@ -86,18 +86,26 @@ pub struct Answers {
     facts: Facts,
     connector: Connector,
     access: Access,
+    loggers: Loggers,
     clock: fn() -> SystemTime,
 }
 
 impl Answers {
     /// Of the process whose HTTP surface listens at an address.
-    pub fn new(config: &Config, listen: SocketAddr, status: Arc<Status>, control: Control) -> Answers {
+    pub fn new(
+        config: &Config,
+        listen: SocketAddr,
+        status: Arc<Status>,
+        control: Control,
+        loggers: Loggers,
+    ) -> Answers {
         Answers {
             status,
             control,
             facts: Facts::of(config),
             connector: Connector::of(config, listen),
             access: Access::of(listen, config.http_token.clone()),
+            loggers,
             clock: SystemTime::now,
         }
     }
@@ -151,7 +159,8 @@ async fn status_page(State(answers): State<Arc<Answers>>) -> Response {
 }
 
 async fn unknown() -> Response {
-    let paths = ["/", "/metrics", "/healthz", "/readyz", "/status", "/connectors", "/connector-plugins"];
+    let paths =
+        ["/", "/metrics", "/healthz", "/readyz", "/status", "/connectors", "/connector-plugins", "/admin/loggers"];
     let answer = json!({"error_code": 404, "message": "HTTP 404 Not Found", "paths": paths});
     (StatusCode::NOT_FOUND, Json(answer)).into_response()
 }

@@ -54,6 +54,9 @@ pub(super) fn answers(now: Now) -> Answers {
     let status = Arc::new(Status::new());
     *status.now() = now;
     let config = [("name", "outbox"), ("slot.name", "outbox")];
+    let (loggers, filter) = Loggers::start("info").unwrap();
+    // Levels are of a filter that lives.
+    std::mem::forget(filter);
     Answers {
         status,
         control: Control::new(),
@@ -65,6 +68,7 @@ pub(super) fn answers(now: Now) -> Answers {
             worker: "127.0.0.1:9464".to_owned(),
         },
         access: Access::Loopback,
+        loggers,
         clock: || at(103),
     }
 }
@@ -84,8 +88,18 @@ pub(super) async fn serving(answers: Answers) -> SocketAddr {
 
 /// Status code, head and body.
 pub(super) async fn ask(address: SocketAddr, method: &str, path: &str, header: &str) -> (u16, String, String) {
+    exchange(address, &format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{header}\r\n")).await
+}
+
+/// With a body. Status code and body.
+pub(super) async fn call(address: SocketAddr, method: &str, path: &str, header: &str, body: &str) -> (u16, String) {
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{header}\r\n");
+    let (code, _, answer) = exchange(address, &(head + body)).await;
+    (code, answer)
+}
+
+async fn exchange(address: SocketAddr, request: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{header}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();

@@ -12,6 +12,7 @@ use crate::support::{
     kafka::Kafka,
     outbox::{Bulk, Outbox},
     postgres::{MAIN, Mode, Postgres},
+    process::Signal,
     scratch,
     walpost::{Walpost, walpost},
 };
@@ -316,4 +317,75 @@ fn where_strangers_may_call_they_need_the_token() {
     }
     assert!(!walpost.log().contains("sesame"));
     assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
+#[test]
+fn a_running_walpost_is_steered_from_the_command_line() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::create(&database);
+    let kafka = Kafka::shared();
+    kafka.create_topic(&outbox.topic("bulk"), 1, &[]);
+    let folder = scratch::folder("token");
+    let (file, token) = (folder.join("walpost.toml"), folder.join("token"));
+    std::fs::write(&token, "open sesame\n").expect("the folder is ours");
+    let listen = format!("127.0.0.1:{}", scratch::port());
+    let http = format!("[http]\nlisten = '{listen}'\ntoken_file = '{}'", token.display());
+    let configuration = outbox.configuration(kafka, &http);
+    std::fs::write(&file, &configuration).expect("the folder is ours");
+    let file = file.to_str().expect("it is UTF-8");
+    let order = |words: &[&str]| walpost(&[words, &["-c", file]].concat());
+    let told = |words: &[&str]| {
+        let finished = order(words);
+        assert_eq!(finished.code, 0, "{finished:?}");
+        finished.stdout
+    };
+
+    let nobody = order(&["pause"]);
+    assert!(
+        nobody.code == 1 && nobody.stderr.contains(&format!("no walpost answers at http://{listen}")),
+        "{nobody:?}"
+    );
+    let running = Walpost::start(&configuration);
+    running.streams(&outbox, WITHIN);
+    let slot = outbox.slot();
+    assert_eq!(told(&["pause"]), format!("{slot}: paused\n"));
+    outbox.writer().bulk(Bulk { transactions: 10, rows: 1, aggregates: 7, padding: 200 });
+    assert_eq!(delivered(&running, &outbox), 0.0);
+    assert_eq!(told(&["resume"]), format!("{slot}: streaming\n"));
+    outbox.drained(WITHIN);
+    assert_eq!(told(&["drain"]), format!("{slot}: stopped\n"));
+    assert_eq!(outbox.walsender(), None);
+
+    // What takes longer than one waits stands all the same.
+    let other = Walpost::start(&outbox.configuration(kafka, ""));
+    other.streams(&outbox, WITHIN);
+    let late = order(&["resume", "--within", "300ms"]);
+    assert!(late.code == 1 && late.stderr.contains("is standby") && late.stderr.contains("stands"), "{late:?}");
+    assert!(told(&["resume", "--within", "0s"]).contains("asked for; it is standby"));
+    assert_eq!(other.terminate(WITHIN), 0);
+    running.streams(&outbox, WITHIN);
+
+    // Neither a stranger's stream is steered, nor this one by who has no token.
+    let stranger = order(&["pause", "--slot", "another"]);
+    assert!(stranger.code == 1 && stranger.stderr.contains(&format!("is the walpost of slot {slot}")), "{stranger:?}");
+    let url = format!("http://{listen}");
+    let refused = walpost(&["pause", "--url", &url]);
+    assert!(refused.code == 1 && refused.stderr.contains("http.token_file"), "{refused:?}");
+    is(&running, &outbox, "RUNNING", Some("RUNNING"));
+
+    assert_eq!(told(&["log-level"]), "root: INFO\n");
+    told(&["log-level", "error"]);
+    let (said, walsender) = (running.log(), running.streams(&outbox, WITHIN));
+    let token = "Authorization: Bearer open sesame\r\n";
+    let restarted = running.request("POST", &format!("/connectors/{slot}/restart"), token).expect("it answers");
+    assert_eq!(restarted.0, 204, "{restarted:?}");
+    eventually(WITHIN, "a new session", || (outbox.walsender()? != walsender).then_some(()));
+    assert_eq!(running.log(), said, "a new session is told of at info");
+    let wrong = order(&["log-level", "loud"]);
+    assert!(wrong.code == 1 && wrong.stderr.contains("is no log level"), "{wrong:?}");
+    running.signal(Signal::Hup);
+    running.says("the log level is that of the start", WITHIN);
+    assert_eq!(told(&["log-level"]), "root: INFO\n");
+    assert!(!running.log().contains("sesame"));
+    assert_eq!(running.terminate(WITHIN), 0);
 }

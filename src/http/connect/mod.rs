@@ -5,6 +5,7 @@
 
 mod connector;
 mod entity;
+mod loggers;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -89,6 +90,7 @@ pub(super) fn router() -> Router<Arc<Answers>> {
         // With a slash at the end it is the same.
         router = router.route(&format!("{path}/"), answers.clone()).route(path, answers);
     }
+    router = router.merge(loggers::router());
     router.method_not_allowed_fallback(|| async { Refused::bare(StatusCode::METHOD_NOT_ALLOWED) })
 }
 

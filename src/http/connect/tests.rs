@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::{
     control::Target,
-    http::tests::{answers, ask, serving, streaming},
+    http::tests::{answers, ask, call, serving, streaming},
     pipeline::PgTime,
     status::{Now, State},
 };
@@ -162,4 +162,44 @@ async fn orders_are_given_as_asked() {
     let (code, ..) =
         ask(address, "POST", "/connectors/outbox/restart", "Origin: http://x\r\nContent-Length: 0\r\n").await;
     assert_eq!((code, control.orders().borrow().restarts), (403, 3));
+}
+
+#[tokio::test]
+async fn log_levels_are_told_and_taken_as_a_worker_does() {
+    let address = serving(answers(streaming())).await;
+    let put = async |name: &str, body: &str| {
+        let header = format!("Content-Length: {}\r\n", body.len());
+        call(address, "PUT", &format!("/admin/loggers/{name}"), &header, body).await
+    };
+    let get = async |path: &str| {
+        let (code, _, body) = ask(address, "GET", path, "").await;
+        (code, body)
+    };
+    assert_eq!(get("/admin/loggers").await, (200, r#"{"root":{"level":"INFO","last_modified":null}}"#.to_owned()));
+    let (code, body) = put("librdkafka", r#"{"level": "DEBUG"}"#).await;
+    assert_eq!((code, &*body), (200, r#"["librdkafka"]"#));
+    let debug = r#"{"level":"DEBUG","last_modified":103000}"#;
+    assert_eq!(get("/admin/loggers/librdkafka/").await, (200, debug.to_owned()));
+    assert_eq!(put("root", r#"{"level": "ALL"}"#).await, (200, r#"["root"]"#.to_owned()));
+    assert_eq!(get("/admin/loggers/librdkafka").await.0, 404);
+    for (name, body, code) in [
+        ("root", r#"{"level": "LOUD"}"#, 400),
+        ("root", "{}", 400),
+        ("a,b", r#"{"level": "INFO"}"#, 400),
+        ("root", &format!(r#"{{"level": "{}"}}"#, "x".repeat(5000)), 413),
+    ] {
+        assert_eq!(put(name, body).await.0, code, "{name} {body}");
+    }
+    assert_eq!(get("/admin/loggers/root").await.1, r#"{"level":"TRACE","last_modified":103000}"#);
+}
+
+#[tokio::test]
+async fn a_log_level_is_as_guarded_as_a_pause() {
+    let mut answers = answers(streaming());
+    answers.access = crate::http::Access::Nobody;
+    let address = serving(answers).await;
+    let body = r#"{"level": "DEBUG"}"#;
+    let header = format!("Content-Length: {}\r\n", body.len());
+    assert_eq!(call(address, "PUT", "/admin/loggers/root", &header, body).await.0, 403);
+    assert_eq!(ask(address, "GET", "/admin/loggers/root", "").await.0, 200);
 }
