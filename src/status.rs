@@ -1,5 +1,8 @@
 //! What a running walpost knows of itself. The session and the supervisor write it; HTTP and logs read it.
 
+mod latency;
+mod recent;
+
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard},
@@ -14,6 +17,9 @@ use crate::{
     postgres::{bookmark::Bookmark, unproven::Unproven},
 };
 
+pub use latency::{Counts, Latency};
+pub use recent::{LastRecords, RECORDS_MAX, Recent, Recents};
+
 /// An older sample of the server says nothing of now.
 const SAMPLE_AGE_MAX: Duration = Duration::from_secs(30);
 /// What is not proven is asked for every thirty seconds.
@@ -27,6 +33,10 @@ pub struct Status {
     now: Mutex<Now>,
     /// Seconds from a transaction's commit to the delivery of its last record.
     pub commit_to_delivery: Histogram,
+    /// The same, for percentiles.
+    pub latency: Latency,
+    /// What was delivered last.
+    pub last_records: LastRecords,
 }
 
 /// The values of one moment.
@@ -205,7 +215,12 @@ impl Status {
             kafka_cluster_id: None,
             server: None,
         };
-        Status { now: Mutex::new(now), commit_to_delivery: Histogram::new(seconds) }
+        Status {
+            now: Mutex::new(now),
+            commit_to_delivery: Histogram::new(seconds),
+            latency: Latency::default(),
+            last_records: LastRecords::default(),
+        }
     }
 
     /// The values, to read or to write; never held across an await.

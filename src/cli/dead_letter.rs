@@ -311,14 +311,10 @@ async fn open(flags: &Flags, to_mark: bool) -> anyhow::Result<Desk> {
     let table = desk.table();
     match desk.access().await? {
         None => bail!("there is no table {table}; walpost setup makes it"),
-        Some(access) if !access.select => {
-            bail!("this role may not read {table}; grant walpost_operate to it, or grant select on {table}")
-        }
-        Some(access) if to_mark && !access.mark => bail!(
-            "this role may not mark dead letters; grant walpost_operate to it, or grant update (state, \
-             replay_requested_at, settled_at) on {table}"
-        ),
-        Some(_) => Ok(desk),
+        Some(access) => match access.lack(table, to_mark) {
+            Some(lack) => bail!(lack),
+            None => Ok(desk),
+        },
     }
 }
 

@@ -55,12 +55,7 @@ pub(super) async fn run(args: Args, loggers: Loggers) -> anyhow::Result<Exit> {
     let control = Control::new();
     if let Some(address) = config.http_listen {
         let answers = Answers::new(&config, address, Arc::clone(&status), control.clone(), loggers.clone());
-        let served = http::serve(http::listen(address).await?, answers);
-        tokio::spawn(async move {
-            if let Err(error) = served.await {
-                tracing::error!(%error, "metrics and health have stopped");
-            }
-        });
+        tokio::spawn(http::serve(http::listen(address).await?, answers));
     }
     reading::watch(Arc::clone(&status));
     on_hangup(loggers)?;

@@ -1,7 +1,8 @@
-//! Who may change the stream over HTTP.
+//! Who may change the stream over HTTP, and who may read what its rows say.
 //!
 //! A token where one is configured. Without one, whoever reaches a loopback address, but for pages in a browser, which
-//! reach it on behalf of strangers; and nobody where the address is another one.
+//! reach it on behalf of strangers; and nobody where the address is another one. State and numbers are for everybody who
+//! reaches the address; ids and keys of events, from elsewhere than this host, for whoever has the token.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -13,36 +14,45 @@ use axum::{
 use base64::{Engine, prelude::BASE64_STANDARD};
 use secrecy::{ExposeSecret, SecretString};
 
-use super::{Answers, connect::Refused};
+use super::{Answers, connect::Refused, rate};
 
-/// Whom changing calls are open to.
+/// Whom calls are open to.
 #[derive(Clone, Debug)]
-pub enum Access {
-    /// Whoever shows the token.
-    Token(SecretString),
-    /// Programs of this host.
-    Loopback,
-    Nobody,
+pub struct Access {
+    token: Option<SecretString>,
+    is_loopback: bool,
 }
 
 impl Access {
     /// Of what listens at an address with or without a token (`http.token_file`).
     pub fn of(address: SocketAddr, token: Option<SecretString>) -> Access {
-        match token {
-            Some(token) => Access::Token(token),
-            None if address.ip().to_canonical().is_loopback() => Access::Loopback,
-            None => Access::Nobody,
+        Access { token, is_loopback: address.ip().to_canonical().is_loopback() }
+    }
+
+    pub(super) fn is_loopback(&self) -> bool {
+        self.is_loopback
+    }
+
+    /// Whether there is a token to show.
+    pub(super) fn has_token(&self) -> bool {
+        self.token.is_some()
+    }
+
+    fn may_change(&self, headers: &HeaderMap) -> Result<(), Denied> {
+        match &self.token {
+            Some(token) if shows(headers, token) => Ok(()),
+            Some(_) => Err(Denied::WrongToken),
+            // A browser names the page's origin with each call of another method than GET and HEAD.
+            None if self.is_loopback && headers.contains_key(header::ORIGIN) => Err(Denied::Browser),
+            None if self.is_loopback => Ok(()),
+            None => Err(Denied::NoToken),
         }
     }
 
-    fn judge(&self, headers: &HeaderMap) -> Result<(), Denied> {
-        match self {
-            Access::Token(token) if shows(headers, token) => Ok(()),
-            Access::Token(_) => Err(Denied::WrongToken),
-            // A browser names the page's origin with each call of another method than GET and HEAD.
-            Access::Loopback if headers.contains_key(header::ORIGIN) => Err(Denied::Browser),
-            Access::Loopback => Ok(()),
-            Access::Nobody => Err(Denied::NoToken),
+    fn may_read(&self, headers: &HeaderMap) -> Result<(), Denied> {
+        match self.is_loopback {
+            true => Ok(()),
+            false => self.may_change(headers),
         }
     }
 }
@@ -78,6 +88,8 @@ pub(super) enum Denied {
     Browser,
     #[error("this call needs a token where http.listen is no loopback address; set http.token_file")]
     NoToken,
+    #[error("too many calls had a wrong token; try again in a few seconds")]
+    TooMany,
 }
 
 impl IntoResponse for Denied {
@@ -87,6 +99,7 @@ impl IntoResponse for Denied {
                 let ask = [(header::WWW_AUTHENTICATE, "Bearer realm=\"walpost\", Basic realm=\"walpost\"")];
                 (ask, Refused::new(StatusCode::UNAUTHORIZED, self.to_string())).into_response()
             }
+            Denied::TooMany => rate::later(self.to_string()),
             Denied::Browser | Denied::NoToken => Refused::new(StatusCode::FORBIDDEN, self.to_string()).into_response(),
         }
     }
@@ -99,8 +112,36 @@ impl FromRequestParts<Arc<Answers>> for Allowed {
     type Rejection = Denied;
 
     async fn from_request_parts(parts: &mut Parts, answers: &Arc<Answers>) -> Result<Allowed, Denied> {
-        answers.access.judge(&parts.headers).map(|()| Allowed)
+        counted(answers, &parts.headers, Access::may_change).map(|()| Allowed)
     }
+}
+
+/// The request may read what rows say.
+pub(super) struct Reader;
+
+impl FromRequestParts<Arc<Answers>> for Reader {
+    type Rejection = Denied;
+
+    async fn from_request_parts(parts: &mut Parts, answers: &Arc<Answers>) -> Result<Reader, Denied> {
+        counted(answers, &parts.headers, Access::may_read).map(|()| Reader)
+    }
+}
+
+/// Judges, and lets nobody guess: after too many wrong tokens none is looked at for a while, the right one neither.
+fn counted(
+    answers: &Answers,
+    headers: &HeaderMap,
+    judge: impl FnOnce(&Access, &HeaderMap) -> Result<(), Denied>,
+) -> Result<(), Denied> {
+    let is_guess = answers.access.has_token() && headers.contains_key(header::AUTHORIZATION);
+    if is_guess && answers.guesses.is_empty() {
+        return Err(Denied::TooMany);
+    }
+    judge(&answers.access, headers).inspect_err(|_| {
+        if is_guess {
+            answers.guesses.take();
+        }
+    })
 }
 
 #[cfg(test)]
@@ -112,7 +153,7 @@ mod tests {
         for (name, value) in given {
             headers.insert(*name, value.parse().unwrap());
         }
-        Access::of(listen.parse().unwrap(), token.map(Into::into)).judge(&headers)
+        Access::of(listen.parse().unwrap(), token.map(Into::into)).may_change(&headers)
     }
 
     #[test]
@@ -126,6 +167,19 @@ mod tests {
             assert_eq!(judge(other, Some("t"), &[]), Err(Denied::WrongToken), "{other}");
             assert_eq!(judge(other, Some("t"), &[("authorization", "Bearer t")]), Ok(()), "{other}");
         }
+    }
+
+    #[test]
+    fn what_rows_say_is_read_on_this_host_or_with_the_token() {
+        let read = |listen: &str, token: Option<&str>, given: Option<&str>| {
+            let headers = given.map(|given| (header::AUTHORIZATION, given.parse().unwrap()));
+            Access::of(listen.parse().unwrap(), token.map(Into::into)).may_read(&headers.into_iter().collect())
+        };
+        assert_eq!(read("127.0.0.1:1", None, None), Ok(()));
+        assert_eq!(read("127.0.0.1:1", Some("t"), None), Ok(()));
+        assert_eq!(read("0.0.0.0:1", None, None), Err(Denied::NoToken));
+        assert_eq!(read("0.0.0.0:1", Some("t"), None), Err(Denied::WrongToken));
+        assert_eq!(read("0.0.0.0:1", Some("t"), Some("Bearer t")), Ok(()));
     }
 
     #[test]

@@ -1,18 +1,24 @@
 //! What walpost says of itself over HTTP: `/metrics` for Prometheus, `/healthz` and `/readyz` for whoever restarts and
 //! alerts, `/status` for scripts, a page for people, and what tools of Kafka Connect ask a worker ([`connect`]).
 //!
-//! Everything here only reads [`Status`], at the moment of the request; what changes the stream gives an order to
-//! [`Control`], where [`Access`] allows it. It shares the one thread of the stream, so it
-//! does no work between requests, reads no request body but a small one for a log level, and has a bound on connections and on what it answers. But for the
-//! token, nothing that is secret is in reach of it.
+//! Nearly all of it only reads [`Status`], at the moment of the request; what changes the stream gives an order to
+//! [`Control`], where [`Access`] allows it. Dead letters are in the database, and asked for there ([`letters`]). It shares
+//! the one thread of the stream, so between requests it does no more than note a point of the [`history`], and connections,
+//! heads, bodies, answers and costly calls have bounds. Pages of other origins are kept out ([`guard`]). No answer has a
+//! secret or a payload.
 
 mod access;
 mod connect;
+mod guard;
 mod health;
+mod history;
+mod letters;
 mod limit;
 mod metrics;
 mod page;
+mod rate;
 mod report;
+mod serve;
 
 use std::{
     io,
@@ -23,8 +29,9 @@ use std::{
 
 use axum::{
     Json, Router,
-    extract::State,
+    extract::{DefaultBodyLimit, State},
     http::{HeaderMap, StatusCode, header},
+    middleware,
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -34,7 +41,13 @@ use tokio::net::TcpListener;
 use crate::{config::Config, control::Control, loggers::Loggers, status::Status};
 pub use access::Access;
 pub use connect::Connector;
+use history::History;
+use letters::Letters;
 use limit::{Limited, SILENCE_MAX};
+use rate::Bucket;
+
+/// Largest body of a request, in bytes.
+const BODY_MAX: usize = 16 << 10;
 
 /// What does not change while the process runs.
 #[derive(Clone, Debug)]
@@ -74,8 +87,12 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
 }
 
 /// Answers until it is dropped.
-pub async fn serve(listener: TcpListener, answers: Answers) -> io::Result<()> {
-    axum::serve(Limited::new(listener, SILENCE_MAX), router(answers)).await
+pub async fn serve(listener: TcpListener, answers: Answers) {
+    let answers = Arc::new(answers);
+    tokio::join!(
+        history::keep(Arc::clone(&answers)),
+        serve::serve(Limited::new(listener, SILENCE_MAX), router(answers))
+    );
 }
 
 /// What a request is answered from.
@@ -87,6 +104,12 @@ pub struct Answers {
     connector: Connector,
     access: Access,
     loggers: Loggers,
+    letters: Letters,
+    history: History,
+    /// Wrong tokens that may still be shown.
+    guesses: Bucket,
+    /// Calls of the database.
+    costly: Bucket,
     clock: fn() -> SystemTime,
 }
 
@@ -106,28 +129,46 @@ impl Answers {
             connector: Connector::of(config, listen),
             access: Access::of(listen, config.http_token.clone()),
             loggers,
+            letters: Letters::of(config),
+            history: History::default(),
+            guesses: guesses(),
+            costly: costly(),
             clock: SystemTime::now,
         }
     }
 }
 
-fn router(answers: Answers) -> Router {
+fn guesses() -> Bucket {
+    Bucket::new(10, Duration::from_secs(1))
+}
+
+fn costly() -> Bucket {
+    Bucket::new(20, Duration::from_millis(250))
+}
+
+fn router(answers: Arc<Answers>) -> Router {
     // Another method on one of these paths is answered 405 with what is allowed.
     Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/status", get(status_page))
+        .route("/history", get(history::history))
+        .route("/records", get(history::records))
+        .merge(letters::router())
+        .merge(page::router())
         .merge(connect::router())
         .fallback(unknown)
-        .with_state(Arc::new(answers))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(middleware::from_fn_with_state(Arc::clone(&answers), guard::guard))
+        .with_state(answers)
 }
 
 /// A person's browser gets a page, all others what a worker of Kafka Connect says.
 async fn root(State(answers): State<Arc<Answers>>, headers: HeaderMap) -> Response {
     let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     match accepts.split(',').any(|range| range.trim_start().starts_with("text/html")) {
-        true => page::html(&answers).into_response(),
+        true => page::html(),
         false => connect::server(&answers),
     }
 }
@@ -159,8 +200,19 @@ async fn status_page(State(answers): State<Arc<Answers>>) -> Response {
 }
 
 async fn unknown() -> Response {
-    let paths =
-        ["/", "/metrics", "/healthz", "/readyz", "/status", "/connectors", "/connector-plugins", "/admin/loggers"];
+    let paths = [
+        "/",
+        "/metrics",
+        "/healthz",
+        "/readyz",
+        "/status",
+        "/history",
+        "/records",
+        "/dead-letters",
+        "/connectors",
+        "/connector-plugins",
+        "/admin/loggers",
+    ];
     let answer = json!({"error_code": 404, "message": "HTTP 404 Not Found", "paths": paths});
     (StatusCode::NOT_FOUND, Json(answer)).into_response()
 }

@@ -135,7 +135,7 @@ impl<'a> Report<'a> {
 }
 
 /// To the millisecond.
-fn rfc3339(at: SystemTime) -> Option<String> {
+pub(super) fn rfc3339(at: SystemTime) -> Option<String> {
     jiff::Timestamp::try_from(at).ok().map(|at| format!("{at:.3}"))
 }
 

@@ -67,8 +67,12 @@ pub(super) fn answers(now: Now) -> Answers {
             server: "dbz".to_owned(),
             worker: "127.0.0.1:9464".to_owned(),
         },
-        access: Access::Loopback,
         loggers,
+        access: Access::of(([127, 0, 0, 1], 9464).into(), None),
+        letters: Letters::nowhere(),
+        history: History::default(),
+        guesses: guesses(),
+        costly: costly(),
         clock: || at(103),
     }
 }
@@ -81,19 +85,20 @@ async fn server(now: Now) -> SocketAddr {
 pub(super) async fn serving(answers: Answers) -> SocketAddr {
     let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let served = axum::serve(Limited::new(listener, Duration::from_millis(100)), router(answers));
-    tokio::spawn(async move { served.await.unwrap() });
+    let router = router(Arc::new(answers));
+    tokio::spawn(serve::serve(Limited::new(listener, Duration::from_millis(100)), router));
     address
 }
 
 /// Status code, head and body.
 pub(super) async fn ask(address: SocketAddr, method: &str, path: &str, header: &str) -> (u16, String, String) {
-    exchange(address, &format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{header}\r\n")).await
+    exchange(address, &format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}\r\n"))
+        .await
 }
 
 /// With a body. Status code and body.
 pub(super) async fn call(address: SocketAddr, method: &str, path: &str, header: &str, body: &str) -> (u16, String) {
-    let head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{header}\r\n");
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}\r\n");
     let (code, _, answer) = exchange(address, &(head + body)).await;
     (code, answer)
 }
@@ -153,12 +158,19 @@ async fn other_methods_and_paths_are_refused() {
 #[tokio::test]
 async fn a_browser_gets_a_page_and_a_tool_the_workers_version() {
     let mut now = streaming();
-    now.delivered.add("a<b", 2);
+    now.delivered.add("orders", 2);
     let address = server(now).await;
     let (code, head, body) = ask(address, "GET", "/", "Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n").await;
     assert_eq!(code, 200);
-    assert!(head.contains("content-type: text/html") && head.contains("content-security-policy: default-src 'none'"));
-    assert!(body.contains("<td>streaming") && body.contains("2 to a&lt;b"), "{body}");
+    let policy =
+        "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';";
+    assert!(head.contains("content-type: text/html") && head.contains(policy), "{head}");
+    assert!(body.contains("<noscript>") && !body.contains("orders"), "what changes is not in it: {body}");
+    for (path, kind) in [("/page.css", "text/css"), ("/page.js", "text/javascript")] {
+        let (code, head, _) = ask(address, "GET", path, "").await;
+        assert!(code == 200 && head.contains(&format!("content-type: {kind}; charset=utf-8")), "{head}");
+        assert!(body.contains(path), "the page loads it");
+    }
     for accept in ["", "Accept: application/json\r\n", "Accept: */*\r\n"] {
         let (code, head, body) = ask(address, "GET", "/", accept).await;
         assert!(code == 200 && head.contains("content-type: application/json"), "{head}");
@@ -168,7 +180,8 @@ async fn a_browser_gets_a_page_and_a_tool_the_workers_version() {
 
 #[tokio::test]
 async fn changing_calls_need_the_token_and_reading_ones_do_not() {
-    let answers = Answers { access: Access::Token("s3cret".into()), ..answers(streaming()) };
+    let answers =
+        Answers { access: Access::of(([127, 0, 0, 1], 9464).into(), Some("s3cret".into())), ..answers(streaming()) };
     let control = answers.control.clone();
     let address = serving(answers).await;
     for (method, path) in [
@@ -188,6 +201,111 @@ async fn changing_calls_need_the_token_and_reading_ones_do_not() {
     assert_eq!(ask(address, "PUT", "/connectors/outbox/pause", token).await.0, 202);
     assert_eq!(control.target(), Target::Paused);
     assert_eq!(ask(address, "GET", "/connectors/outbox/config", "").await.0, 200);
+}
+
+#[tokio::test]
+async fn pages_of_other_origins_are_kept_out() {
+    let address = server(streaming()).await;
+    let own = "Origin: http://localhost\r\n";
+    for (path, header, expected) in [
+        ("/status", "Sec-Fetch-Site: same-origin\r\n", 200),
+        ("/status", "Sec-Fetch-Site: none\r\n", 200),
+        ("/status", own, 200),
+        ("/status", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: cors\r\n", 403),
+        ("/status", "Sec-Fetch-Site: same-site\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: script\r\n", 403),
+        ("/status", "Origin: http://evil.example\r\n", 403),
+        ("/status", "Origin: null\r\n", 403),
+        ("/", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n", 200),
+        ("/", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe\r\n", 403),
+        ("/status", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n", 403),
+    ] {
+        let (code, head, body) = ask(address, "GET", path, header).await;
+        assert_eq!(code, expected, "{path} {header}: {body}");
+        for own in ["x-content-type-options: nosniff", "cross-origin-resource-policy: same-origin", "no-store"] {
+            assert!(head.contains(own), "{head}");
+        }
+        assert!(!head.contains("access-control") && head.contains("frame-ancestors 'none'"), "{head}");
+    }
+    for (host, expected) in [("127.0.0.1:9464", 200), ("evil.example", 421), ("evil.example:9464", 421)] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {expected}")), "{host}: {answer}");
+    }
+    // Elsewhere names are others' to give.
+    let elsewhere = Access::of(([0, 0, 0, 0], 9464).into(), None);
+    let address = serving(Answers { access: elsewhere, ..answers(streaming()) }).await;
+    assert_eq!(ask(address, "GET", "/status", "").await.0, 200);
+    let (code, _, body) = ask(address, "GET", "/records", "").await;
+    assert!(code == 403 && body.contains("http.token_file"), "{body}");
+}
+
+#[tokio::test]
+async fn requests_have_bounds() {
+    let answers =
+        Answers { access: Access::of(([127, 0, 0, 1], 9464).into(), Some("s3cret".into())), ..answers(streaming()) };
+    let address = serving(answers).await;
+    assert_eq!(ask(address, "GET", &format!("/status?{}", "x".repeat(3_000)), "").await.0, 414);
+    assert_eq!(ask(address, "GET", "/status", &format!("X: {}\r\n", "x".repeat(20_000))).await.0, 431);
+    assert_eq!(ask(address, "GET", "/status", &"X: y\r\n".repeat(70)).await.0, 431);
+    let json = "Authorization: Bearer s3cret\r\nContent-Type: application/json\r\n";
+    let large = format!("{json}Content-Length: {}\r\n", BODY_MAX + 1);
+    assert_eq!(call(address, "POST", "/dead-letters/replay", &large, &"x".repeat(BODY_MAX + 1)).await.0, 413);
+    let small = format!("{json}Content-Length: 2\r\n");
+    assert_eq!(call(address, "POST", "/dead-letters/replay", &small, "{}").await.0, 400);
+}
+
+#[tokio::test]
+async fn tokens_cannot_be_guessed_at_speed() {
+    let answers =
+        Answers { access: Access::of(([127, 0, 0, 1], 9464).into(), Some("s3cret".into())), ..answers(streaming()) };
+    let address = serving(answers).await;
+    let pause = |token: &str| format!("Authorization: Bearer {token}\r\nContent-Length: 0\r\n");
+    let mut codes = Vec::new();
+    for guess in 0..12 {
+        codes.push(ask(address, "PUT", "/connectors/outbox/pause", &pause(&guess.to_string())).await.0);
+    }
+    assert!(codes.starts_with(&[401; 10]) && codes.ends_with(&[429]), "{codes:?}");
+    let (code, head, _) = ask(address, "PUT", "/connectors/outbox/pause", &pause("s3cret")).await;
+    assert!(code == 429 && head.contains("retry-after: 2"), "the right one tells nothing either: {head}");
+    tokio::time::timeout(Duration::from_secs(20), async {
+        while ask(address, "PUT", "/connectors/outbox/pause", &pause("s3cret")).await.0 != 202 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await
+    .expect("after a while it is taken again");
+}
+
+#[tokio::test]
+async fn dead_letters_are_not_asked_for_at_speed() {
+    let address = server(streaming()).await;
+    let mut codes = Vec::new();
+    for _ in 0..25 {
+        codes.push(ask(address, "GET", "/dead-letters", "").await.0);
+    }
+    assert_eq!(codes[0], 503, "there is no database");
+    assert!(codes.contains(&429), "{codes:?}");
+}
+
+#[tokio::test]
+async fn a_head_that_comes_in_drops_has_an_end() {
+    let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let router = router(Arc::new(answers(streaming())));
+    tokio::spawn(async move {
+        let mut limited = Limited::new(listener, Duration::from_secs(60));
+        serve::serve_within(&mut limited, router, Duration::from_millis(300)).await
+    });
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET /status HTTP/1.1\r\n").await.unwrap();
+    let begun = Instant::now();
+    while stream.write_all(b"X").await.is_ok() && begun.elapsed() < Duration::from_secs(10) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10), "a drop every 20 ms kept it open");
 }
 
 #[tokio::test]

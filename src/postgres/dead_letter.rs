@@ -26,6 +26,7 @@
 
 mod desk;
 mod encoding;
+mod page;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,7 @@ use tokio_postgres::{
 pub use desk::{Desk, Selection};
 use encoding::OPEN;
 pub use encoding::{Encoding, of_row, printed};
+pub use page::{Aggregate, Choice, Discarded, LETTERS_MAX, Line, Requested, Waiting};
 pub use store::{Known, KnownLetter, Store};
 
 use super::quote::qualified;
@@ -273,6 +275,21 @@ pub struct Access {
 }
 
 impl Access {
+    /// What this role lacks to read letters, or to mark them too, and what gives it.
+    pub fn lack(self, table: &str, to_mark: bool) -> Option<String> {
+        if !self.select {
+            return Some(format!(
+                "this role may not read {table}; grant walpost_operate to it, or grant select on {table}"
+            ));
+        }
+        (to_mark && !self.mark).then(|| {
+            format!(
+                "this role may not mark dead letters; grant walpost_operate to it, or grant update (state, \
+                 replay_requested_at, settled_at) on {table}"
+            )
+        })
+    }
+
     /// What a stream needs.
     pub fn streams(self) -> bool {
         self.select && self.write

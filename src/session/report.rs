@@ -19,7 +19,9 @@ impl Session<'_> {
         for commit in self.pipeline.take_completed() {
             // Nobody knows when rows that are read were committed.
             if self.reading.is_none() {
-                self.status.commit_to_delivery.observe(seconds_since(commit, at));
+                let seconds = seconds_since(commit, at);
+                self.status.commit_to_delivery.observe(seconds);
+                self.status.latency.observe(seconds);
                 self.status.now().last_commit = Some(commit);
             }
         }
@@ -38,6 +40,9 @@ impl Session<'_> {
 
     fn publish(&mut self) {
         let Session { config, pipeline, sink, fates, reading, published, .. } = self;
+        sink.last_records().filter(|records| !records.is_empty()).into_iter().for_each(|records| {
+            self.status.last_records.lock().take(records);
+        });
         let mut now = self.status.now();
         now.confirmed = Some(pipeline.confirmed());
         now.in_flight_records = pipeline.ledger().outstanding();

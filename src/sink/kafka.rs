@@ -35,7 +35,7 @@ use crate::{
     config::{Config, Delivery},
     pipeline::{self, Headers, Place, Position, Record, Ticket, outbox::TableName},
     postgres::dead_letter::Replayed,
-    status::unix_us,
+    status::{RECORDS_MAX, Recent, Recents, unix_us},
 };
 
 /// The producer of one session.
@@ -60,6 +60,10 @@ pub struct Kafka {
     sets_aside: bool,
     /// Records under way whose headers do not tell which event they are.
     nameless: HashMap<Ticket, Nameless>,
+    /// What was taken last.
+    last_records: Recents,
+    /// Exactly once: of those the ones of transactions that are committed.
+    committed_records: Recents,
     /// Exactly once only.
     transaction: Option<Transaction>,
     rules: Rules,
@@ -172,6 +176,8 @@ impl Kafka {
             refused: None,
             sets_aside,
             nameless: HashMap::new(),
+            last_records: Recents::default(),
+            committed_records: Recents::default(),
             transaction,
             rules: Rules {
                 principal,
@@ -321,7 +327,7 @@ impl Kafka {
                 }
                 // It waits for the reports of what it gives up.
                 Ok(()) = self.producer.ready() => {
-                    let Ok(()) = self.producer.poll(|_| Ok::<(), Infallible>(()));
+                    let Ok(()) = self.producer.poll(0, |_| Ok::<(), Infallible>(()));
                 }
                 else => return,
             }
@@ -379,10 +385,11 @@ impl Kafka {
 
     /// Takes the reports that are there.
     pub fn poll(&mut self, mut acknowledge: impl FnMut(Ticket)) -> Result<(), Error> {
-        let Kafka { producer, topics, rules, last_error, transaction, alone, refused, nameless, .. } = self;
+        let Kafka { producer, topics, rules, last_error, transaction, alone, refused, nameless, last_records, .. } =
+            self;
         let now = Instant::now();
-        producer.poll(|event| match event {
-            Event::Delivered(ticket, id, partition) => {
+        producer.poll(RECORDS_MAX, |event| match event {
+            Event::Delivered(ticket, id, partition, told) => {
                 let topic = &mut topics[id.index()];
                 topic.taken += 1;
                 topic.since = now;
@@ -390,6 +397,12 @@ impl Kafka {
                     nameless.remove(&ticket);
                 }
                 topic.partitions.delivered(partition, topic.waits());
+                if let Some(told) = told.filter(|_| ticket != Ticket::NONE) {
+                    let event_type = Some(told.event_type).filter(|event_type| !event_type.is_empty());
+                    let partition = i32::try_from(partition).ok();
+                    let said = Recent::new(&topic.name, told.id, event_type, told.key);
+                    last_records.push(Recent { partition, offset: told.offset, ..said });
+                }
                 match transaction {
                     Some(transaction) => transaction.answered(),
                     None => {
@@ -503,6 +516,7 @@ impl Kafka {
         let committed = transaction.take_committed();
         if !committed.is_empty() {
             self.topics.iter_mut().for_each(|topic| topic.delivered = topic.taken);
+            self.committed_records.take(&mut self.last_records);
             committed.into_iter().for_each(acknowledge);
         }
     }
@@ -518,6 +532,14 @@ impl Kafka {
                 self.held = held;
                 Ok(())
             }
+        }
+    }
+
+    /// What Kafka has for good of what it was given last.
+    pub(super) fn last_records(&mut self) -> &mut Recents {
+        match &self.transaction {
+            Some(_) => &mut self.committed_records,
+            None => &mut self.last_records,
         }
     }
 

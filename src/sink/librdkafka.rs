@@ -91,7 +91,8 @@ pub(super) type Partition = usize;
 
 /// What librdkafka tells.
 pub(super) enum Event<'a> {
-    Delivered(Ticket, TopicId, Partition),
+    /// Of the last ones of a call also what the record says.
+    Delivered(Ticket, TopicId, Partition, Option<Told<'a>>),
     Failed(Failure<'a>),
     /// A client-wide error: brokers down, authentication refused, or a producer that is of no more use.
     Error {
@@ -104,6 +105,17 @@ pub(super) enum Event<'a> {
         level: i32,
         text: &'a str,
     },
+}
+
+/// What a delivered record says of itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told<'a> {
+    /// None where the broker did not tell it.
+    pub(super) offset: Option<i64>,
+    pub(super) id: &'a [u8],
+    /// Empty: its headers do not say.
+    pub(super) event_type: &'a [u8],
+    pub(super) key: Option<&'a [u8]>,
 }
 
 /// A record that was not delivered, and what identifies it.
@@ -275,8 +287,8 @@ impl Producer {
     }
 
     /// Hands over all events that are there, behind an error of `each` too: the queue announces only what comes when it
-    /// is empty. Gives the first error.
-    pub(super) fn poll<E>(&self, mut each: impl FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
+    /// is empty. Gives the first error. Of the last `told` records or so it is told what they say.
+    pub(super) fn poll<E>(&self, mut told: usize, mut each: impl FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
         // Wake-ups first, then events: an event that comes in between wakes again.
         let mut wakeups = [0; 16];
         while self.woken.try_read(&mut wakeups).is_ok_and(|read| read > 0) {}
@@ -286,7 +298,7 @@ impl Producer {
             let event = unsafe { rd_kafka_queue_poll(self.queue.as_ptr(), 0) };
             let Some(event) = NonNull::new(event) else { return outcome };
             let event = OwnedEvent(event);
-            outcome = outcome.and(event.read(&self.topics, &mut each));
+            outcome = outcome.and(event.read(&self.topics, &mut told, &mut each));
         }
     }
 }
@@ -435,7 +447,12 @@ impl Drop for Conf {
 struct OwnedEvent(NonNull<rd_kafka_event_t>);
 
 impl OwnedEvent {
-    fn read<E>(&self, topics: &[Topic], each: &mut impl FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
+    fn read<E>(
+        &self,
+        topics: &[Topic],
+        told: &mut usize,
+        each: &mut impl FnMut(Event<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         let event = self.0.as_ptr();
         // SAFETY: the event is alive until `drop`; texts and messages that it hands out live as long.
         unsafe {
@@ -444,6 +461,10 @@ impl OwnedEvent {
                     // All messages of one report are of one topic as a rule: remember the last.
                     let mut last = TopicId(0);
                     let mut failed: Option<Failure<'_>> = None;
+                    // The last ones of each report, and at least one.
+                    let mut left = rd_kafka_event_message_count(event);
+                    let tells = left.min((*told).max(1));
+                    *told -= tells.min(*told);
                     while let Some(message) = rd_kafka_event_message_next(event).as_ref() {
                         if message.err == rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
                             if topics.get(last.0).is_none_or(|topic| topic.handle.as_ptr() != message.rkt) {
@@ -451,8 +472,11 @@ impl OwnedEvent {
                                 last = TopicId(known.expect("reports are of our own topics"));
                             }
                             let partition = usize::try_from(message.partition).expect("it has been sent somewhere");
-                            each(Event::Delivered(ticket(message._private), last, partition))?;
+                            let said = (left <= tells).then(|| said(message));
+                            left = left.saturating_sub(1);
+                            each(Event::Delivered(ticket(message._private), last, partition, said))?;
                         } else {
+                            left = left.saturating_sub(1);
                             let failure = failure(message);
                             let records = failed.map_or(1, |earlier| earlier.records + 1);
                             let largest = failed.filter(|earlier| earlier.total() > failure.total()).unwrap_or(failure);
@@ -483,6 +507,25 @@ impl Drop for OwnedEvent {
     fn drop(&mut self) {
         // SAFETY: ours, once.
         unsafe { rd_kafka_event_destroy(self.0.as_ptr()) }
+    }
+}
+
+/// SAFETY: `message` is a delivery report's, alive for `'a`.
+unsafe fn said<'a>(message: &'a rd_kafka_message_t) -> Told<'a> {
+    // SAFETY: as the caller says; a key is as long as it says.
+    unsafe {
+        let named = |own: &CStr, of_cloudevents: &CStr| match header(message, own) {
+            [] => header(message, of_cloudevents),
+            value => value,
+        };
+        let key =
+            NonNull::new(message.key.cast::<u8>()).map(|key| std::slice::from_raw_parts(key.as_ptr(), message.key_len));
+        Told {
+            offset: Some(message.offset).filter(|offset| *offset >= 0),
+            id: named(c"id", c"ce_id"),
+            event_type: named(c"event_type", c"ce_type"),
+            key,
+        }
     }
 }
 

@@ -37,6 +37,7 @@ use crate::{
     config::{self, Config},
     pipeline::{Place, Position, Record, Ticket},
     postgres::dead_letter::Replayed,
+    status::Recents,
 };
 pub use error::{Error, GivenUp};
 
@@ -179,6 +180,15 @@ impl Sink {
         let topics = topics.iter().map(|topic| (&*topic.name, topic.delivered));
         let origins = origins.iter().map(|(origin, count)| (&**origin, *count));
         topics.chain(origins).chain(stdout)
+    }
+
+    /// What was delivered last, to be taken.
+    pub fn last_records(&mut self) -> Option<&mut Recents> {
+        match self {
+            Sink::Kafka(kafka) => Some(kafka.last_records()),
+            Sink::Singly(singly) => Some(singly.last_records()),
+            Sink::Stdout(_) => None,
+        }
     }
 
     /// Why records wait.

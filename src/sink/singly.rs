@@ -23,6 +23,7 @@ use super::{
 use crate::{
     config::Config,
     pipeline::{Record, Ticket},
+    status::{Recent, Recents},
 };
 
 /// What an event's attempts are kept under: the text of its position, and its id.
@@ -55,6 +56,7 @@ pub struct Singly {
     withdrawn: Vec<Ticket>,
     /// By place, in the order in which they were met; those beyond the first [`PLACES_MAX`] share one.
     delivered: Vec<(String, u64)>,
+    last_records: Recents,
     by_place: HashMap<String, usize>,
     /// Attempts of earlier sessions, until the event is met.
     known: Known,
@@ -81,6 +83,7 @@ impl Singly {
             behind: VecDeque::new(),
             withdrawn: Vec::new(),
             delivered: Vec::new(),
+            last_records: Recents::default(),
             by_place: HashMap::new(),
             known,
             attempts: Attempts::new(),
@@ -135,6 +138,9 @@ impl Singly {
                 self.settled(&record);
                 self.acknowledged.push(record.ticket);
                 self.count_delivered(place(&record.topic));
+                self.last_records.push(record.lend(|record| {
+                    Recent::new(shown(record.topic), record.event.id, record.event.event_type, record.key)
+                }));
             }
             Fate::Again { record, attempts, counts, pause, reason } => {
                 let destination = shown(&record.topic);
@@ -216,6 +222,10 @@ impl Singly {
 
     pub(super) fn take_attempts(&mut self) -> Attempts {
         std::mem::take(&mut self.attempts)
+    }
+
+    pub(super) fn last_records(&mut self) -> &mut Recents {
+        &mut self.last_records
     }
 
     pub(super) fn delivered(&self) -> &[(String, u64)] {

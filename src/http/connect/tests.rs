@@ -196,7 +196,7 @@ async fn log_levels_are_told_and_taken_as_a_worker_does() {
 #[tokio::test]
 async fn a_log_level_is_as_guarded_as_a_pause() {
     let mut answers = answers(streaming());
-    answers.access = crate::http::Access::Nobody;
+    answers.access = crate::http::Access::of(([10, 0, 0, 1], 9464).into(), None);
     let address = serving(answers).await;
     let body = r#"{"level": "DEBUG"}"#;
     let header = format!("Content-Length: {}\r\n", body.len());

@@ -15,11 +15,11 @@ use crate::postgres::{
 
 /// The letters of one slot, of whichever system identifier.
 pub struct Desk {
-    client: Sql,
+    pub(super) client: Sql,
     schema: String,
     /// As SQL writes it.
-    table: String,
-    slot: String,
+    pub(super) table: String,
+    pub(super) slot: String,
     encoding: Encoding,
 }
 
