@@ -88,7 +88,7 @@ struct Order {
 
 /// The process that is meant.
 #[derive(clap::Args)]
-struct Whom {
+pub(super) struct Whom {
     /// Its address, as http://host:9464 [default: http.listen]. The token is that of http.token_file.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
@@ -178,7 +178,7 @@ fn text<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
 }
 
 /// A walpost that answers.
-struct Remote {
+pub(super) struct Remote {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     /// Without a slash at its end.
     base: String,
@@ -190,19 +190,7 @@ struct Remote {
 impl Remote {
     /// That of the configuration, or of `--url`. One that streams from another slot is only taken where `--url` names it.
     async fn find(whom: &Whom) -> anyhow::Result<Remote> {
-        let config = Config::load(&whom.flags, Needs::NOTHING)?;
-        let base = match (&whom.url, config.http_listen) {
-            (Some(url), _) => checked(url)?,
-            (None, Some(address)) => format!("http://{}", reachable(address)),
-            (None, None) => {
-                bail!("http.listen is off: nobody can be asked; set it for the process that runs, or give --url")
-            }
-        };
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        let https = HttpsConnector::with_connector(http, SslConnector::builder(SslMethod::tls())?)?;
-        let client = Client::builder(TokioExecutor::new()).build(https);
-        let mut remote = Remote { client, base, token: config.http_token, slot: String::new() };
+        let (mut remote, config) = Remote::at(whom)?;
         let status = remote.get("/status").await?;
         let Some(slot) = text(&status, "slot") else { bail!("{} is no walpost's", remote.base) };
         if whom.url.is_none() && slot != config.slot {
@@ -217,12 +205,43 @@ impl Remote {
         Ok(remote)
     }
 
+    /// Whoever has that address; nobody is asked yet.
+    pub(super) fn at(whom: &Whom) -> anyhow::Result<(Remote, Config)> {
+        let config = Config::load(&whom.flags, Needs::NOTHING)?;
+        let base = match (&whom.url, config.http_listen) {
+            (Some(url), _) => checked(url)?,
+            (None, Some(address)) => format!("http://{}", reachable(address)),
+            (None, None) => {
+                bail!("http.listen is off: nobody can be asked; set it for the process that runs, or give --url")
+            }
+        };
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        let https = HttpsConnector::with_connector(http, SslConnector::builder(SslMethod::tls())?)?;
+        let client = Client::builder(TokioExecutor::new()).build(https);
+        Ok((Remote { client, base, token: config.http_token.clone(), slot: String::new() }, config))
+    }
+
     async fn get(&self, path: &str) -> anyhow::Result<Value> {
         let body = self.call(Method::GET, path, None).await?;
         serde_json::from_slice(&body).with_context(|| format!("{}{path} does not answer as a walpost does", self.base))
     }
 
     async fn call(&self, method: Method, path: &str, body: Option<String>) -> anyhow::Result<Bytes> {
+        let (status, body) = self.answer(method, path, body).await?;
+        if !status.is_success() {
+            bail!("{} refuses: {}", self.base, refusal(status, &body));
+        }
+        Ok(body)
+    }
+
+    /// What a call is answered with, refusals too.
+    pub(super) async fn answer(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<String>,
+    ) -> anyhow::Result<(StatusCode, Bytes)> {
         let changes = method != Method::GET;
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
         if let Some(token) = self.token.as_ref().filter(|_| changes) {
@@ -239,11 +258,7 @@ impl Remote {
             let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
             anyhow::Ok((status, body.map_err(|error| anyhow::anyhow!(error))?.to_bytes()))
         });
-        let (status, body) = answered.await.with_context(unreachable)?.with_context(unreachable)?;
-        if !status.is_success() {
-            bail!("{} refuses: {}", self.base, refusal(status, &body));
-        }
-        Ok(body)
+        answered.await.with_context(unreachable)?.with_context(unreachable)
     }
 }
 

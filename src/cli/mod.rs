@@ -15,6 +15,7 @@ mod config;
 mod control;
 mod dead_letter;
 mod demo;
+mod health;
 pub mod logging;
 mod moment;
 pub mod output;
@@ -25,6 +26,7 @@ mod run;
 mod setup;
 mod snapshot;
 mod status;
+mod systemd;
 mod tail;
 mod teardown;
 
@@ -72,6 +74,7 @@ pub enum Command {
     Setup(setup::Args),
     Check(check::Args),
     Status(status::Args),
+    Health(health::Args),
     Tail(tail::Args),
     Pause(control::Pause),
     Resume(control::Resume),
@@ -118,6 +121,7 @@ pub async fn run(command: Command, loggers: Loggers) -> anyhow::Result<Exit> {
         Command::Setup(args) => setup::run(args).await,
         Command::Check(args) => check::run(args).await,
         Command::Status(args) => status::run(args).await,
+        Command::Health(args) => health::run(args).await,
         Command::Tail(args) => tail::run(args).await,
         Command::Pause(args) => args.run().await,
         Command::Resume(args) => args.run().await,

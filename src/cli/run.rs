@@ -11,7 +11,7 @@ use tokio::{
     sync::watch,
 };
 
-use super::{Exit, reading, replay::range::Place, snapshot};
+use super::{Exit, reading, replay::range::Place, snapshot, systemd};
 use crate::{
     chain::Chain,
     config::{
@@ -60,6 +60,7 @@ pub(super) async fn run(args: Args, loggers: Loggers) -> anyhow::Result<Exit> {
     reading::watch(Arc::clone(&status));
     on_hangup(loggers)?;
     let stop = stop_signal("what is not confirmed is sent again by the next run")?;
+    systemd::tell(Arc::clone(&status), http::Facts::of(&config), stop.subscribe());
     if let Some(debezium) = &config.debezium {
         tell(debezium);
         let prepared = supervisor::prepare(config.clone(), &status, stop.subscribe()).await?;

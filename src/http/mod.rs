@@ -38,7 +38,12 @@ use axum::{
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::{config::Config, control::Control, loggers::Loggers, status::Status};
+use crate::{
+    config::Config,
+    control::Control,
+    loggers::Loggers,
+    status::{Now, Status},
+};
 pub use access::Access;
 pub use connect::Connector;
 use history::History;
@@ -69,6 +74,11 @@ impl Facts {
             turn_max: config.status_interval * 3 + Duration::from_secs(30),
         }
     }
+}
+
+/// Whether no restart is called for, as `/healthz` says it.
+pub fn is_alive(now: &Now, facts: &Facts) -> bool {
+    health::alive(now, facts, SystemTime::now()).is_good()
 }
 
 /// An address that cannot be listened on.

@@ -53,6 +53,7 @@ mod snapshot;
 mod standby;
 mod support;
 mod swap;
+mod systemd;
 mod tables;
 mod tail;
 mod transactions;
