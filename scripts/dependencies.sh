@@ -23,6 +23,7 @@ fi
 [[ -d $WALPOST_ADVISORY_DB/crates ]] || fail 2 "WALPOST_ADVISORY_DB=$WALPOST_ADVISORY_DB holds no folder crates: it must be a copy of RustSec's advisory-db"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-database=$(realpath "$WALPOST_ADVISORY_DB")
-sed "s|^\[advisories\]|&\ndb-urls = [\"file://$database\"]\ndb-path = \"$folder\"|" deny.toml >"$folder/deny.toml"
-deny --config "$folder/deny.toml" check advisories
+# The name that cargo-deny gives to its clone of RustSec's.
+git clone --quiet "file://$(realpath "$WALPOST_ADVISORY_DB")" "$folder/advisory-db-3157b0e258782691"
+sed "s|^\[advisories\]|&\ndb-path = \"$folder\"|" deny.toml >"$folder/deny.toml"
+deny --offline --config "$folder/deny.toml" check advisories
