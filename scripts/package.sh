@@ -42,5 +42,5 @@ cargo cyclonedx --quiet --format json --spec-version 1.5 --target "$target" --no
 # Its references name the folder of the build.
 sed "s|path+file://$PWD#|walpost:|g" walpost.cdx.json >"$out/walpost.cdx.json"
 rm walpost.cdx.json
-cargo deb --no-build --no-strip --output "$out/"
-ls -l "$out"/*.deb "$out/third-party.txt" "$out/walpost.cdx.json"
+cargo deb --no-build --output "$out/"
+ls -l "$out"/*deb "$out/third-party.txt" "$out/walpost.cdx.json"
