@@ -251,6 +251,52 @@ group by consumer;
 comment on view   walpost.inbox_stats                  is 'Events that each consumer has claimed, and suppressed duplicates';
 comment on column walpost.inbox_stats.suppression_rate is 'Duplicates among all that was handed to it; NULL before the first';
 
+-- The same for whoever asks every minute: nothing is counted that may be large. Claims are what the server's statistics say
+-- (NULL before the first ANALYZE, or for who may not read the inbox); duplicates are exact, but for those beyond a million that
+-- no prune has added up.
+create or replace view walpost.inbox_metrics as
+with recursive known(consumer) as (
+    (select consumer from walpost.inbox order by consumer limit 1)
+    union all
+    select (select later.consumer from walpost.inbox as later
+            where later.consumer > known.consumer order by later.consumer limit 1)
+    from known where known.consumer is not null
+), consumers as (
+    select consumer from known where consumer is not null
+    union
+    select consumer from walpost.inbox_consumer
+), claims as (
+    -- Rows to a page when it was last looked at, times the pages that it has now: as the planner does.
+    select case when c.reltuples >= 0 then
+               c.reltuples / greatest(c.relpages, 1)
+               * (pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::bigint)
+           end as total,
+           s.most_common_vals::text::text[] as consumers,
+           s.most_common_freqs as parts
+    from pg_catalog.pg_class c
+    join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    left join pg_catalog.pg_stats s on s.schemaname = n.nspname and s.tablename = c.relname and s.attname = 'consumer'
+    where c.oid = 'walpost.inbox'::pg_catalog.regclass
+)
+select consumers.consumer,
+       round(claims.total * claims.parts[pg_catalog.array_position(claims.consumers, consumers.consumer)])::bigint
+           as claims_estimated,
+       (select count(*) from (select from walpost.inbox_suppressed as duplicate
+                              where duplicate.consumer = consumers.consumer limit 1000000) as bounded)
+           + coalesce(stated.pruned_duplicates, 0) as suppressed,
+       coalesce(stated.pruned_claims, 0) as pruned,
+       (select min(processed_at) from walpost.inbox as claim where claim.consumer = consumers.consumer) as oldest_at,
+       (select max(processed_at) from walpost.inbox as claim where claim.consumer = consumers.consumer) as newest_at,
+       stated.topic_retention
+from consumers
+cross join claims
+left join walpost.inbox_consumer as stated on stated.consumer = consumers.consumer;
+
+comment on view   walpost.inbox_metrics                  is 'What is cheap to know of each consumer''s claims, for dashboards';
+comment on column walpost.inbox_metrics.claims_estimated is 'Claims that are there, by the statistics of the server';
+comment on column walpost.inbox_metrics.suppressed       is 'Duplicates that were suppressed, ever';
+comment on column walpost.inbox_metrics.pruned           is 'Claims that were deleted, ever';
+
 -- The least that a consumer needs. It cannot log in: grant it to the role that the consumer logs in with.
 do $walpost$
 begin
@@ -281,7 +327,7 @@ begin
         grant usage on schema walpost to walpost_operate;
         grant select, delete on walpost.inbox, walpost.inbox_suppressed, walpost.inbox_position to walpost_operate;
         grant select, insert, update on walpost.inbox_consumer to walpost_operate;
-        grant select on walpost.inbox_stats to walpost_operate;
+        grant select on walpost.inbox_stats, walpost.inbox_metrics to walpost_operate;
     end if;
 end
 $walpost$;

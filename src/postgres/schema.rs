@@ -70,8 +70,8 @@ pub const MAKE_PARTITIONS_ARGUMENTS: &str = "date, integer";
 
 /// The tables of `sql/inbox.sql`.
 pub const INBOX_TABLES: [&str; 4] = ["inbox", "inbox_suppressed", "inbox_consumer", "inbox_position"];
-/// Its view.
-pub const INBOX_STATS: &str = "inbox_stats";
+/// Its views.
+pub const INBOX_VIEWS: [&str; 2] = ["inbox_stats", "inbox_metrics"];
 /// Its functions and their arguments.
 pub const INBOX_FUNCTIONS: [(&str, &str); 4] = [
     ("inbox_claim", "text, text"),

@@ -11,7 +11,7 @@ use crate::{
     check::Finding,
     postgres::{
         quote,
-        schema::{self, INBOX_FUNCTIONS, INBOX_ROLE, INBOX_STATS, INBOX_TABLES},
+        schema::{self, INBOX_FUNCTIONS, INBOX_ROLE, INBOX_TABLES, INBOX_VIEWS},
         server::Server,
     },
 };
@@ -58,7 +58,8 @@ impl Facts {
                                                   and has_table_privilege(r.oid, c.oid, needed.privilege)), true)
                          from (values ($2::text, 'inbox', 'INSERT'), ($2, 'inbox_suppressed', 'INSERT'),
                                       ($2, 'inbox_position', 'UPDATE'), ($2, 'inbox_stats', 'SELECT'),
-                                      ('walpost_operate', 'inbox', 'DELETE'), ('walpost_operate', 'inbox_consumer', 'UPDATE'))
+                                      ('walpost_operate', 'inbox', 'DELETE'), ('walpost_operate', 'inbox_metrics', 'SELECT'),
+                                      ('walpost_operate', 'inbox_consumer', 'UPDATE'))
                               as needed(role, relation, privilege)
                          join pg_roles r on r.rolname = needed.role
                          join pg_class c on c.relname = needed.relation
@@ -82,7 +83,8 @@ impl Facts {
 fn parts(home: &str) -> Vec<Made> {
     let tables = INBOX_TABLES.iter().map(|table| Made::in_schema(Kind::Table, home, table));
     let functions = INBOX_FUNCTIONS.iter().map(|(name, _)| Made::in_schema(Kind::Function, home, name));
-    tables.chain([Made::in_schema(Kind::View, home, INBOX_STATS)]).chain(functions).collect()
+    let views = INBOX_VIEWS.iter().map(|view| Made::in_schema(Kind::View, home, view));
+    tables.chain(views).chain(functions).collect()
 }
 
 /// Decides what to make.

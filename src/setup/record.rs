@@ -7,7 +7,7 @@ use tokio_postgres::{Client, Error};
 use crate::postgres::{
     progress::{self, IS_PUBLISHED, IS_STREAMED},
     quote,
-    schema::{self, INBOX_FUNCTIONS, INBOX_ROLE, INBOX_STATS, INBOX_TABLES},
+    schema::{self, INBOX_FUNCTIONS, INBOX_ROLE, INBOX_TABLES, INBOX_VIEWS},
 };
 
 /// Name of the table, in walpost's home schema.
@@ -75,7 +75,7 @@ impl Made {
     pub(super) fn is_inbox(&self) -> bool {
         match self.kind {
             Kind::Table => INBOX_TABLES.contains(&&*self.name),
-            Kind::View => self.name == INBOX_STATS,
+            Kind::View => INBOX_VIEWS.contains(&&*self.name),
             Kind::Function => INBOX_FUNCTIONS.iter().any(|(name, _)| *name == self.name),
             Kind::Role => self.name == INBOX_ROLE,
             Kind::Slot | Kind::Publication | Kind::TriggerFunction | Kind::Schema => false,

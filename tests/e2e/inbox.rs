@@ -454,6 +454,62 @@ fn setup_of_the_inbox_has_its_schema_and_says_what_it_lacks() {
     assert_eq!(session.value(r#"select to_regnamespace('"My App; --"')::text"#), None);
 }
 
+/// The queries of the exporter, by the name of what they make.
+fn exported() -> Vec<(String, String)> {
+    let queries = include_str!("../../deploy/prometheus/inbox_queries.yml");
+    let names = queries.lines().filter_map(|line| line.strip_suffix(':').filter(|name| name.starts_with("walpost_")));
+    let texts = queries.split("query: |\n").skip(1).map(|rest| rest.split("  metrics:").next().expect("it is there"));
+    names.map(str::to_owned).zip(texts.map(str::to_owned)).collect()
+}
+
+#[test]
+fn an_exporter_that_only_operates_sees_each_consumer_without_counting_claims() {
+    for version in versions() {
+        let server = Postgres::start(*version, &[]);
+        let database = server.database();
+        database.sql("create role walpost_operate; create role watcher login in role walpost_operate");
+        database.sql(include_str!("../../sql/inbox.sql"));
+        let session = database.session();
+        session.run("select walpost.inbox_claim('billing', n::text) from generate_series(1, 30000) n");
+        session.run("select walpost.inbox_claim('search, \"x\"', n::text) from generate_series(1, 10000) n");
+        session.run("select walpost.inbox_claim('billing', n::text) from generate_series(1, 7) n");
+        session.run("select walpost.inbox_retention('idle', '1 day')");
+        let watcher = server.try_session(&database.name).expect("it connects");
+        watcher.run("set role watcher");
+        let unknown = watcher.rows("select claims_estimated from walpost.inbox_metrics");
+        assert_eq!(unknown, vec![vec![None]; 3], "before the first ANALYZE nobody knows");
+        session.run("analyze walpost.inbox");
+        let seen = watcher.rows(
+            "select consumer, claims_estimated between 28000 and 32000, claims_estimated between 9000 and 11000, suppressed,
+               pruned, oldest_at <= newest_at and newest_at <= now(), topic_retention is not null
+             from walpost.inbox_metrics order by consumer collate \"C\"",
+        );
+        let row = |texts: [Option<&str>; 7]| texts.map(|text| text.map(str::to_owned)).to_vec();
+        let expected = [
+            row([Some("billing"), Some("t"), Some("f"), Some("7"), Some("0"), Some("t"), Some("f")]),
+            row([Some("idle"), None, None, Some("0"), Some("0"), None, Some("t")]),
+            row([Some("search, \"x\""), Some("f"), Some("t"), Some("0"), Some("0"), Some("t"), Some("f")]),
+        ];
+        assert_eq!(seen, expected, "on PostgreSQL {version}");
+
+        // Of the table with the claims nothing is read from end to end.
+        let plan = watcher.rows("explain select * from walpost.inbox_metrics").concat();
+        let reads_all = |line: &String| line.contains("Seq Scan on inbox ") || line.ends_with("Seq Scan on inbox");
+        assert!(!plan.iter().flatten().any(reads_all), "{plan:?}");
+
+        // Duplicates that prune has added up still count.
+        session.run("select walpost.inbox_prune('billing', '0'::interval, true, 100)");
+        let suppressed = watcher.value("select suppressed from walpost.inbox_metrics where consumer = 'billing'");
+        assert_eq!(suppressed.as_deref(), Some("7"));
+
+        let exported = exported();
+        assert_eq!(exported.len(), 2);
+        for (name, query) in exported {
+            assert!(!watcher.rows(&query).is_empty(), "{name}");
+        }
+    }
+}
+
 #[test]
 fn a_consumer_has_the_least_rights() {
     let server = Postgres::start(MAIN, &[]);
