@@ -6,6 +6,7 @@
 #   scripts/provision.sh postgres 14 15 16 17 18    exactly these PostgreSQL majors
 #   scripts/provision.sh kafka                      Kafka alone
 #   scripts/provision.sh rabbitmq                   RabbitMQ, as a program and not as a service
+#   scripts/provision.sh promtool                   Prometheus' checker of rules, without Prometheus
 #   scripts/provision.sh connect                    a Kafka Connect worker with Debezium's connector, for the long tests
 #   scripts/provision.sh tools                      cargo-deny, and what judges the files of deploy/: Helm, systemd-analyze,
 #                                                   schemas of Kubernetes
@@ -19,6 +20,7 @@
 #   postgres/<major>/bin    the server's programs, a link
 #   kafka/                  the broker's jars, a link
 #   rabbitmq/sbin           the server's programs, a link
+#   promtool/promtool       the program, a link or unpacked from Debian's package
 #   connect/worker          the worker's jars, and in connect/plugins Debezium's
 #   tools/bin, helm/helm    cargo-deny and Python's modules; Helm, built from its Go module
 #
@@ -67,6 +69,11 @@ require_rust() {
 # --- Debian packages -------------------------------------------------------------------------------------------------
 
 APT_UPDATED=
+apt_update() { # [sudo -n]
+  [[ -n $APT_UPDATED ]] || "$@" apt-get update -q </dev/null >&2
+  APT_UPDATED=yes
+}
+
 apt_install() { # PACKAGE...
   local become=()
   command -v apt-get >/dev/null || fail 2 "this machine has no apt; install what Debian calls: $*"
@@ -75,8 +82,7 @@ apt_install() { # PACKAGE...
     become=(sudo -n)
   fi
   say "installing $*"
-  [[ -n $APT_UPDATED ]] || "${become[@]}" apt-get update -q </dev/null >&2
-  APT_UPDATED=yes
+  apt_update "${become[@]}"
   # Debian's PostgreSQL would create a cluster and start it as a service: a demo has no business doing that.
   local quiet=/etc/postgresql-common/createcluster.d/walpost-no-cluster.conf
   "${become[@]}" install -d /etc/postgresql-common/createcluster.d
@@ -308,11 +314,36 @@ provision_tools() {
   fi
 }
 
+# --- promtool --------------------------------------------------------------------------------------------------------
+
+# Debian's package is unpacked and not installed: it would run Prometheus as a service.
+fetch_promtool() { # FOLDER
+  local become=()
+  command -v dpkg-deb >/dev/null || fail 2 "this machine has no dpkg; put promtool (https://prometheus.io/download/) on the PATH"
+  if ! (cd "$1" && apt-get download -q prometheus); then
+    [[ $EUID -eq 0 ]] || become=(sudo -n)
+    apt_update "${become[@]}"
+    (cd "$1" && apt-get download -q prometheus)
+  fi
+  dpkg-deb --extract "$1"/prometheus_*.deb "$1/unpacked"
+  mv "$1/unpacked/usr/bin/promtool" "$1/promtool"
+  rm -rf "$1/unpacked" "$1"/prometheus_*.deb
+}
+
+provision_promtool() {
+  if command -v promtool >/dev/null; then
+    mkdir -p "$CACHE/promtool"
+    ln -sfn "$(command -v promtool)" "$CACHE/promtool/promtool"
+  else
+    fetched promtool fetch_promtool
+  fi
+}
+
 # ---------------------------------------------------------------------------------------------------------------------
 
 provision() {
   local word
-  [[ $# -gt 0 ]] || fail 2 "usage: scripts/provision.sh [build] [servers] [kafka] [rabbitmq] [connect] [tools] [postgres MAJOR...]"
+  [[ $# -gt 0 ]] || fail 2 "usage: scripts/provision.sh [build] [servers] [kafka] [rabbitmq] [promtool] [connect] [tools] [postgres MAJOR...]"
   while [[ $# -gt 0 ]]; do
     word=$1
     shift
@@ -320,6 +351,7 @@ provision() {
       build) provision_build ;;
       kafka) provision_kafka ;;
       rabbitmq) provision_rabbitmq ;;
+      promtool) provision_promtool ;;
       connect) provision_connect ;;
       tools) provision_tools ;;
       servers)
@@ -333,7 +365,7 @@ provision() {
           shift
         done
         ;;
-      *) fail 2 "unknown word $word; usage: scripts/provision.sh [build] [servers] [kafka] [rabbitmq] [connect] [postgres MAJOR...]" ;;
+      *) fail 2 "unknown word $word; usage: scripts/provision.sh [build] [servers] [kafka] [rabbitmq] [promtool] [connect] [postgres MAJOR...]" ;;
     esac
   done
 }

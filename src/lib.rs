@@ -27,4 +27,5 @@ pub mod setup;
 pub mod sink;
 pub mod status;
 pub mod supervisor;
+pub mod traces;
 pub mod trial;

@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::{
     pipeline::{Lsn, PgTime, Ticket},
     postgres::{bookmark::Bookmark, unproven::Unproven},
+    traces::Traces,
 };
 
 pub use latency::{Counts, Latency};
@@ -37,6 +38,10 @@ pub struct Status {
     pub latency: Latency,
     /// What was delivered last.
     pub last_records: LastRecords,
+    /// Events of each transaction that is delivered.
+    pub transaction_events: Histogram,
+    /// Where spans go; none: nowhere.
+    pub traces: Option<Traces>,
 }
 
 /// The values of one moment.
@@ -52,6 +57,8 @@ pub struct Now {
     /// Records and bytes sent and not acknowledged.
     pub in_flight_records: usize,
     pub in_flight_bytes: usize,
+    /// Records that the sink has and has not begun to deliver, or knows no fate of.
+    pub queued_records: usize,
     /// The record that has been in flight longest, and since when it is that one; none while nothing is.
     oldest: Option<(Ticket, SystemTime)>,
     /// When the session's loop last came round.
@@ -74,6 +81,14 @@ pub struct Now {
     pub timestamps_replaced: u64,
     /// Sessions that ended in trouble.
     pub reconnects: u64,
+    /// Records that were sent again, since the sink did not take them for the time being.
+    pub retries: u64,
+    /// Errors that Kafka's client told of, by their names.
+    pub kafka_errors: BTreeMap<&'static str, u64>,
+    /// When the server was last told of the confirmed position; none before.
+    pub fed_back: Option<SystemTime>,
+    /// What this process has pruned, by table.
+    pub pruned: BTreeMap<String, Pruned>,
     /// Slots that were found lost, and those whose unpublished rows were all sent.
     pub slot_losses: u64,
     pub slot_recoveries: u64,
@@ -98,6 +113,18 @@ pub struct Reading {
     pub rows: u64,
     /// Rows that there are, as far as the server knows; none: it does not.
     pub rows_estimated: Option<u64>,
+}
+
+/// What a process has pruned of a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    pub rows: u64,
+    /// When it last came to its end.
+    pub finished: Option<SystemTime>,
+    /// Times that it could not.
+    pub failures: u64,
+    /// Blocks read of those that the table has; none while nothing is pruned.
+    pub walk: Option<(u64, u64)>,
 }
 
 /// A number for each name. Names beyond the first 200 share one, that templates with an identity in the topic do not
@@ -196,6 +223,7 @@ impl Status {
             confirmed: None,
             in_flight_records: 0,
             in_flight_bytes: 0,
+            queued_records: 0,
             oldest: None,
             turned: SystemTime::now(),
             published_at: None,
@@ -207,6 +235,10 @@ impl Status {
             parked: None,
             timestamps_replaced: 0,
             reconnects: 0,
+            retries: 0,
+            kafka_errors: BTreeMap::new(),
+            fed_back: None,
+            pruned: BTreeMap::new(),
             slot_losses: 0,
             slot_recoveries: 0,
             unpublished: None,
@@ -215,9 +247,12 @@ impl Status {
             kafka_cluster_id: None,
             server: None,
         };
+        let events = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1e3, 1e4, 1e5, 1e6];
         Status {
             now: Mutex::new(now),
             commit_to_delivery: Histogram::new(seconds),
+            transaction_events: Histogram::new(events),
+            traces: None,
             latency: Latency::default(),
             last_records: LastRecords::default(),
         }
@@ -238,6 +273,8 @@ impl Status {
             now.reading = None;
             now.in_flight_records = 0;
             now.in_flight_bytes = 0;
+            now.queued_records = 0;
+            now.fed_back = None;
             now.oldest = None;
             now.published_at = None;
             now.unproven = None;

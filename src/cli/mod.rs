@@ -20,6 +20,7 @@ pub mod logging;
 mod moment;
 pub mod output;
 mod prune;
+mod pulse;
 mod reading;
 mod replay;
 mod run;

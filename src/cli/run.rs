@@ -11,7 +11,7 @@ use tokio::{
     sync::watch,
 };
 
-use super::{Exit, reading, replay::range::Place, snapshot, systemd};
+use super::{Exit, pulse, reading, replay::range::Place, snapshot, systemd};
 use crate::{
     chain::Chain,
     config::{
@@ -21,11 +21,12 @@ use crate::{
     control::Control,
     http::{self, Answers},
     loggers::Loggers,
-    pipeline,
-    prune::{self, Order},
+    pipeline::{self, outbox::Outbox},
+    prune::{self, Order, Progress},
     session::{self, End},
     status::{State, Status},
     supervisor,
+    traces::Traces,
 };
 
 /// Stream the outbox to its sink until told to stop
@@ -51,13 +52,18 @@ pub struct Args {
 pub(super) async fn run(args: Args, loggers: Loggers) -> anyhow::Result<Exit> {
     let mut config = Config::load(&args.flags, Needs::BOTH)?;
     config.rewind_to = args.from_lsn.map(|place| place.from().commit_lsn);
-    let status = Arc::new(Status::new());
+    let mut status = Status::new();
+    status.traces = config.traces.as_ref().map(|to| Traces::start(&config, to)).transpose()?;
+    let status = Arc::new(status);
     let control = Control::new();
     if let Some(address) = config.http_listen {
         let answers = Answers::new(&config, address, Arc::clone(&status), control.clone(), loggers.clone());
         tokio::spawn(http::serve(http::listen(address).await?, answers));
     }
     reading::watch(Arc::clone(&status));
+    if let Some(interval) = config.log_interval {
+        pulse::start(interval, Arc::clone(&status));
+    }
     on_hangup(loggers)?;
     let stop = stop_signal("what is not confirmed is sent again by the next run")?;
     systemd::tell(Arc::clone(&status), http::Facts::of(&config), stop.subscribe());
@@ -91,6 +97,9 @@ pub(super) async fn run(args: Args, loggers: Loggers) -> anyhow::Result<Exit> {
         // Dropped or renamed by now, they have rows in the log all the same.
         appeared.iter().for_each(|table| config.add_table(table));
     };
+    if let Some(traces) = &status.traces {
+        traces.flush().await;
+    }
     match end {
         End::Drained | End::ServerStopped | End::ReaderGone => Ok(Exit::Done),
         End::GraceOver { undelivered } => {
@@ -137,23 +146,12 @@ async fn prune_every(every: Duration, config: Config, status: Arc<Status>) {
         }
         for outbox in &config.outboxes {
             tokio::select! {
-                pruned = prune::prune(&order, outbox, |_| {}) => match pruned {
-                    Ok(report) if report.rows() > 0 || !report.is_complete() => tracing::info!(
-                        table = report.table,
-                        rows = report.rows(),
-                        partitions = report.dropped.len(),
-                        unproven = report.kept.unproven,
-                        dead_letters = report.kept.dead_letters,
-                        locked = report.kept.locked,
-                        "pruned"
-                    ),
-                    Ok(_) => {}
-                    Err(error @ prune::Error::Busy { .. }) => tracing::debug!("nothing is pruned: {error}"),
-                    Err(error) => tracing::warn!("nothing is pruned: {}", Chain(&error)),
-                },
+                () = prune_one(&order, outbox, &status) => {}
                 () = async { while streams() { tokio::time::sleep(LOOK).await } } => break,
             }
         }
+        // Also of one that was left.
+        status.now().pruned.values_mut().for_each(|pruned| pruned.walk = None);
         pause = every;
     }
 }
@@ -174,6 +172,45 @@ fn on_hangup(loggers: Loggers) -> anyhow::Result<()> {
         }
     });
     Ok(())
+}
+
+/// Prunes a table, and tells the status how far it is.
+async fn prune_one(order: &Order<'_>, outbox: &Outbox, status: &Status) {
+    let name = outbox.name.to_string();
+    let mut told = 0;
+    let tell = |rows: u64, walk| {
+        let mut now = status.now();
+        let pruned = now.pruned.entry(name.clone()).or_default();
+        pruned.rows += rows;
+        pruned.walk = walk;
+    };
+    let walk = |progress: Progress<'_>| {
+        tell(progress.rows.saturating_sub(told), Some((progress.blocks, progress.blocks_total)));
+        told = progress.rows;
+    };
+    let pruned = prune::prune(order, outbox, walk).await;
+    tell(pruned.as_ref().map_or(0, |report| report.rows().saturating_sub(told)), None);
+    match pruned {
+        Ok(report) => {
+            status.now().pruned.entry(name).or_default().finished = Some(SystemTime::now());
+            if report.rows() > 0 || !report.is_complete() {
+                tracing::info!(
+                    table = report.table,
+                    rows = report.rows(),
+                    partitions = report.dropped.len(),
+                    unproven = report.kept.unproven,
+                    dead_letters = report.kept.dead_letters,
+                    locked = report.kept.locked,
+                    "pruned"
+                );
+            }
+        }
+        Err(error @ prune::Error::Busy { .. }) => tracing::debug!("nothing is pruned: {error}"),
+        Err(error) => {
+            status.now().pruned.entry(name).or_default().failures += 1;
+            tracing::warn!("nothing is pruned: {}", Chain(&error));
+        }
+    }
 }
 
 /// Turns true at the first SIGTERM or SIGINT; the second one exits, which means this for what is under way.

@@ -120,6 +120,7 @@ pub const KEYS: &[Key] = &[
     key("unauthorized_timeout", Kind::Duration, None, "How long a right may be missing in Kafka, else without end"),
     key("in_flight_records", Kind::Count, Some("5000"), "Most records from the oldest unacknowledged to the newest"),
     key("in_flight_bytes", Kind::Size, Some("16MiB"), "Most bytes that Kafka has not acknowledged"),
+    key("log_interval", Kind::Duration, Some("60s"), "How often a line tells how the stream is; 0s: never"),
     key("sink.kind", choice(&["kafka", "webhook", "rabbitmq", "stdout"]), Some("kafka"), "Where records go"),
     outbox_key("columns", Kind::Columns, None, "Column of the table for a part of the event"),
     outbox_key(
@@ -188,6 +189,7 @@ pub const KEYS: &[Key] = &[
     key("kafka", Kind::Properties, None, "Property of librdkafka"),
     key("bookmarks.every", Kind::Duration, None, "How often a running walpost makes a bookmark, else never"),
     key("bookmarks.keep", Kind::Count, Some("6"), "How many of those bookmarks it keeps"),
+    key("traces.endpoint", Kind::Text, None, "OTLP/HTTP collector that gets a span of each sampled event, else none"),
     key("http.listen", Kind::Text, Some("127.0.0.1:9464"), "Address of metrics and health, or off"),
     key("http.token_file", Kind::SecretFile, None, "File with the token that calls need that change the stream"),
     key("debezium", Kind::Properties, None, "Key of a Debezium connector, with format = debezium"),

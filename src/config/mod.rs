@@ -31,6 +31,7 @@ mod sink;
 mod suggest;
 #[cfg(test)]
 mod tests;
+mod traces;
 mod typed;
 mod value;
 mod webhook;
@@ -54,6 +55,7 @@ pub use rabbitmq::{IdentityFiles, RabbitMq};
 pub use reference::Reference;
 pub use schema::schema;
 pub use settings::Settings;
+pub use traces::TracesTo;
 pub use webhook::{SigningKey, Webhook};
 
 /// What a run does, with every default filled in.
@@ -131,6 +133,10 @@ pub struct Config {
     pub webhook: Webhook,
     /// Bookmarks that a running walpost makes by itself; none: it makes none.
     pub bookmarks: Option<Rota>,
+    /// How often a line of the log tells how the stream is; none: never.
+    pub log_interval: Option<Duration>,
+    /// Where spans go (`[traces]`); none: nowhere.
+    pub traces: Option<TracesTo>,
     /// Where the HTTP surface listens; none switches it off.
     pub http_listen: Option<SocketAddr>,
     /// What calls have to show that change the stream (`http.token_file`); none: see [`Access`](crate::http::Access).

@@ -27,6 +27,7 @@ use super::{
     keys::Key,
     rabbitmq::{IdentityFiles, RabbitMq},
     sink::{self, Addresses},
+    traces::TracesTo,
     typed::{self, Outbox, Typed},
 };
 
@@ -59,6 +60,8 @@ impl Settings {
             Some(_) => self.connector.clone(),
             None => BTreeMap::new(),
         };
+        let traces = typed.traces.endpoint.as_deref().map(TracesTo::parse).transpose();
+        let traces = traces.map_err(|problem| self.refuse("traces.endpoint", problem))?;
         let config = Config {
             connector_keys,
             database,
@@ -113,6 +116,8 @@ impl Settings {
             rewind_to: None,
             webhook,
             bookmarks: typed.bookmarks.every.map(|every| Rota { every, keep: typed.bookmarks.keep }),
+            log_interval: Some(typed.log_interval).filter(|interval| !interval.is_zero()),
+            traces,
             http_token,
             http_listen: typed.http.listen,
         };

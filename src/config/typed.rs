@@ -77,6 +77,10 @@ pub(super) struct Typed {
     pub(super) webhook_urls: BTreeMap<String, String>,
     pub(super) bookmarks: Bookmarks,
     pub(super) webhook: Webhook,
+    #[serde(deserialize_with = "value::duration")]
+    pub(super) log_interval: Duration,
+    #[serde(default)]
+    pub(super) traces: Traces,
     pub(super) http: Http,
     /// Each with what it takes from the top level, which is the only one where no `[[outbox]]` is given.
     pub(super) outbox: Vec<Outbox>,
@@ -182,6 +186,12 @@ pub(super) struct Webhook {
     pub(super) allow_private: bool,
     #[serde(default, deserialize_with = "value::optional_text")]
     pub(super) ca_file: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+pub(super) struct Traces {
+    #[serde(default, deserialize_with = "value::optional_text")]
+    pub(super) endpoint: Option<String>,
 }
 
 #[derive(Deserialize)]

@@ -12,11 +12,16 @@ use std::{
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric, NoLabelSet, prometheus_text, text as openmetrics},
-    metrics::MetricType,
+    metrics::{MetricType, histogram::Histogram},
     registry::Registry,
 };
 
-use crate::status::{Now, State, Status, age, unix_us};
+use super::{Facts, health, process::Process};
+use crate::{
+    postgres::dead_letter::ReasonClass,
+    status::{Now, State, Status, age, unix_us},
+    traces::Traces,
+};
 
 /// How the text is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +48,9 @@ impl Form {
 }
 
 /// The whole page.
-pub(super) fn text(status: &Arc<Status>, at: SystemTime, form: Form) -> Result<String, fmt::Error> {
+pub(super) fn text(status: &Arc<Status>, facts: &Facts, at: SystemTime, form: Form) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Moment { status: Arc::clone(status), at }));
+    registry.register_collector(Box::new(Moment { status: Arc::clone(status), facts: facts.clone(), at }));
     let mut page = String::new();
     match form {
         Form::Prometheus => prometheus_text::encode(&mut page, &registry)?,
@@ -57,6 +62,7 @@ pub(super) fn text(status: &Arc<Status>, at: SystemTime, form: Form) -> Result<S
 #[derive(Debug)]
 struct Moment {
     status: Arc<Status>,
+    facts: Facts,
     at: SystemTime,
 }
 
@@ -64,29 +70,49 @@ impl Collector for Moment {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let now = self.status.now().clone();
         let mut page = Page(encoder);
-        page.identity(&now)?;
+        page.identity(&now, &self.facts, self.at)?;
         page.counters(&now)?;
         page.positions(&now, self.at)?;
-        let histogram = &self.status.commit_to_delivery;
+        page.flight(&now, self.at)?;
+        page.slot(&now, self.at)?;
+        page.pruned(&now)?;
+        page.traces(self.status.traces.as_ref().map(Traces::counts))?;
+        page.process(&Process::now())?;
         let help = "Time from a transaction's commit to the acknowledgement of its last record";
-        let metric = histogram.metric_type();
-        histogram.encode(page.0.encode_descriptor("walpost_commit_to_delivery_seconds", help, None, metric)?)
+        page.histogram("walpost_commit_to_delivery_seconds", help, &self.status.commit_to_delivery)?;
+        let help = "Events of a transaction that is delivered";
+        page.histogram("walpost_transaction_events", help, &self.status.transaction_events)
     }
 }
 
 struct Page<'a>(DescriptorEncoder<'a>);
 
 impl Page<'_> {
-    fn identity(&mut self, now: &Now) -> fmt::Result {
+    fn identity(&mut self, now: &Now, facts: &Facts, at: SystemTime) -> fmt::Result {
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         self.0
             .encode_descriptor("walpost_build", "The version that runs", None, MetricType::Info)?
             .encode_info(&version.as_slice())?;
+        let of = [("database", &*facts.database), ("slot", &*facts.slot), ("publication", &*facts.publication)];
+        self.0
+            .encode_descriptor(
+                "walpost_stream",
+                "The stream that this process sends, or waits for",
+                None,
+                MetricType::Info,
+            )?
+            .encode_info(&of.as_slice())?;
         let up = u64::from(now.state == State::Streaming);
         self.gauge(
             "walpost_up",
             "1 while this process streams from the slot; of active and standby one has 1",
             Some(up),
+        )?;
+        let ready = u64::from(health::ready(now, at).is_good());
+        self.gauge(
+            "walpost_ready",
+            "1 while /readyz says so: events move, or another process moves them",
+            Some(ready),
         )?;
         let mut state =
             self.0.encode_descriptor("walpost_state", "1 for the state of this process", None, MetricType::Gauge)?;
@@ -101,8 +127,15 @@ impl Page<'_> {
         self.counter_family("walpost_events", "Events decoded from the log", "table", events)?;
         let delivered = now.delivered.iter();
         self.counter_family("walpost_records_delivered", "Records that the sink acknowledged", "topic", delivered)?;
-        let dead_letters = now.dead_letters.iter().map(|(reason, total)| (*reason, *total));
+        // All of them from the start, that the first one shows as a rise.
+        let dead_letters = ReasonClass::ALL.iter().map(|reason| reason.word());
+        let dead_letters = dead_letters.map(|reason| (reason, now.dead_letters.get(reason).copied().unwrap_or(0)));
         self.counter_family("walpost_dead_letters", "Events put among the dead letters", "reason", dead_letters)?;
+        let errors = now.kafka_errors.iter().map(|(error, total)| (*error, *total));
+        let help = "Errors that Kafka's client told of, by librdkafka's names; most mend by themselves";
+        self.counter_family("walpost_kafka_errors", help, "code", errors)?;
+        let help = "Records that were sent again, since the sink did not take them for the time being";
+        self.counter("walpost_retries", help, now.retries)?;
         self.counter("walpost_reconnects", "Sessions that ended in trouble", now.reconnects)?;
         self.counter("walpost_slot_losses", "Slots that were found lost", now.slot_losses)?;
         let help = "Lost slots that were made anew, with all that was not proven published sent";
@@ -119,10 +152,34 @@ impl Page<'_> {
         self.gauge("walpost_lag_bytes", help, now.lag_bytes(at))?;
         let help = "Time since the commit of the oldest transaction that is received and not confirmed";
         self.gauge("walpost_lag_seconds", help, now.lag_seconds(at))?;
+        let help = "Time since the server was last told the confirmed position";
+        let fed_back = attached.and(now.fed_back).map(|then| age(then, at).as_secs_f64());
+        self.gauge("walpost_feedback_age_seconds", help, fed_back)?;
+        let published = now.published_at.map(|published| unix_us(published) as f64 / 1e6);
+        let help = "What was committed by this time is proven published, in seconds since 1970";
+        self.gauge("walpost_published_timestamp_seconds", help, published)?;
+        let unproven = now.fresh_unproven(at);
+        let help = "Age of the oldest row of the outboxes that is not proven published, as of the last half minute";
+        let oldest = unproven.map(|unproven| unproven.oldest.unwrap_or_default().as_secs_f64());
+        self.gauge("walpost_oldest_unpublished_seconds", help, oldest)?;
+        let help = "Age that 95 of 100 of those rows are below";
+        let p95 = unproven.map(|unproven| unproven.p95.unwrap_or_default().as_secs_f64());
+        self.gauge("walpost_unpublished_p95_seconds", help, p95)?;
+        let help = "Rows of the outboxes that are not proven published, as of the last half minute";
+        self.gauge("walpost_unpublished_rows", help, unproven.map(|unproven| unproven.rows))
+    }
+
+    fn flight(&mut self, now: &Now, at: SystemTime) -> fmt::Result {
+        let attached = now.is_attached().then_some(());
         let help = "Records sent and not acknowledged";
         self.gauge("walpost_in_flight_records", help, attached.map(|()| now.in_flight_records as u64))?;
         let help = "Bytes of records sent and not acknowledged";
         self.gauge("walpost_in_flight_bytes", help, attached.map(|()| now.in_flight_bytes as u64))?;
+        let help = "How long at least the oldest of them has waited; 0 while nothing is in flight";
+        let waiting = attached.map(|()| now.waiting_for(at).unwrap_or_default().as_secs_f64());
+        self.gauge("walpost_in_flight_wait_seconds", help, waiting)?;
+        let help = "Of those, records that librdkafka has, or that wait for their turn among webhooks or RabbitMQ's";
+        self.gauge("walpost_queued_records", help, attached.map(|()| now.queued_records as u64))?;
         let reading = attached.and(now.reading);
         let help = "Rows of the tables that are sent before the stream, so far; absent while the stream is";
         self.gauge("walpost_reading_rows", help, reading.map(|reading| reading.rows))?;
@@ -131,16 +188,10 @@ impl Page<'_> {
         let parked = attached.and(now.parked);
         self.gauge("walpost_parked_events", "Events that are parked", parked.map(|(events, _)| events))?;
         let help = "Aggregates whose events are parked until they are replayed or discarded";
-        self.gauge("walpost_parked_aggregates", help, parked.map(|(_, aggregates)| aggregates))?;
-        let published = now.published_at.map(|published| unix_us(published) as f64 / 1e6);
-        let help = "What was committed by this time is proven published, in seconds since 1970";
-        self.gauge("walpost_published_timestamp_seconds", help, published)?;
-        let unproven = now.fresh_unproven(at);
-        let help = "Age of the oldest row of the outboxes that is not proven published, as of the last half minute";
-        let oldest = unproven.map(|unproven| unproven.oldest.unwrap_or_default().as_secs_f64());
-        self.gauge("walpost_oldest_unpublished_seconds", help, oldest)?;
-        let help = "Rows of the outboxes that are not proven published, as of the last half minute";
-        self.gauge("walpost_unpublished_rows", help, unproven.map(|unproven| unproven.rows))?;
+        self.gauge("walpost_parked_aggregates", help, parked.map(|(_, aggregates)| aggregates))
+    }
+
+    fn slot(&mut self, now: &Now, at: SystemTime) -> fmt::Result {
         let fresh = now.fresh_server(at);
         let help = "Log that the slot keeps on the server";
         self.gauge("walpost_slot_retained_bytes", help, fresh.map(|sample| sample.retained_bytes))?;
@@ -161,9 +212,65 @@ impl Page<'_> {
         self.gauge("walpost_server_sample_age_seconds", help, sample_age)
     }
 
+    fn pruned(&mut self, now: &Now) -> fmt::Result {
+        let pruned = || now.pruned.iter().map(|(table, pruned)| (table.as_str(), pruned));
+        let rows = pruned().map(|(table, pruned)| (table, pruned.rows));
+        self.counter_family("walpost_pruned_rows", "Rows that walpost run has pruned", "table", rows)?;
+        let failures = pruned().map(|(table, pruned)| (table, pruned.failures));
+        self.counter_family("walpost_prune_failures", "Prunes that ended in trouble", "table", failures)?;
+        let finished = pruned().filter_map(|(table, pruned)| Some((table, unix_us(pruned.finished?) as f64 / 1e6)));
+        let help = "When a table was last pruned to its end, in seconds since 1970";
+        self.gauge_family("walpost_prune_finished_timestamp_seconds", help, "table", finished)?;
+        let walk = pruned().filter_map(|(table, pruned)| Some((table, pruned.walk?)));
+        let help = "Part of the table that the prune under way has looked at; absent while there is none";
+        let done = walk.map(|(table, (blocks, total))| (table, blocks as f64 / total.max(1) as f64));
+        self.gauge_family("walpost_prune_progress_ratio", help, "table", done)
+    }
+
+    fn traces(&mut self, counts: Option<(u64, u64)>) -> fmt::Result {
+        let Some((exported, dropped)) = counts else { return Ok(()) };
+        self.counter("walpost_spans_exported", "Spans that the collector took", exported)?;
+        let help = "Spans that are gone: the collector did not take them, or was too slow";
+        self.counter("walpost_spans_dropped", help, dropped)
+    }
+
+    fn process(&mut self, process: &Process) -> fmt::Result {
+        self.gauge("process_resident_memory_bytes", "Resident memory", process.resident_bytes)?;
+        self.gauge("process_virtual_memory_bytes", "Virtual memory", process.virtual_bytes)?;
+        self.gauge("process_threads", "Threads", process.threads)?;
+        self.gauge("process_open_fds", "Open file descriptors", process.open_fds)?;
+        self.gauge("process_max_fds", "Most file descriptors that may be open", process.max_fds)?;
+        let Some(cpu) = process.cpu else { return Ok(()) };
+        let help = "Time on processors, in user and kernel mode";
+        let mut metric = self.0.encode_descriptor("process_cpu_seconds", help, None, MetricType::Counter)?;
+        metric.encode_counter::<NoLabelSet, f64, f64>(&cpu.as_secs_f64(), None)
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) -> fmt::Result {
+        histogram.encode(self.0.encode_descriptor(name, help, None, histogram.metric_type())?)
+    }
+
     fn gauge<V: EncodeGaugeValue>(&mut self, name: &str, help: &str, value: Option<V>) -> fmt::Result {
         let Some(value) = value else { return Ok(()) };
         self.0.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)
+    }
+
+    fn gauge_family<'t>(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &str,
+        values: impl Iterator<Item = (&'t str, f64)>,
+    ) -> fmt::Result {
+        let mut values = values.peekable();
+        if values.peek().is_none() {
+            return Ok(());
+        }
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (of, value) in values {
+            metric.encode_family(&[(label, of)])?.encode_gauge(&value)?;
+        }
+        Ok(())
     }
 
     fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
@@ -188,20 +295,25 @@ impl Page<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, time::Duration};
+    use std::{
+        collections::{BTreeMap, BTreeSet},
+        time::Duration,
+    };
 
     use super::*;
     use crate::{
-        http::tests::{at, streaming},
-        pipeline::PgTime,
+        http::tests::{at, facts, streaming},
+        pipeline::{PgTime, Ticket},
         postgres::unproven::Unproven,
+        status::{Pruned, Reading},
     };
 
     fn page(now: &Now, seconds: u64, form: Form) -> String {
         let status = Arc::new(Status::new());
         *status.now() = now.clone();
         status.commit_to_delivery.observe(0.02);
-        text(&status, at(seconds), form).unwrap()
+        status.transaction_events.observe(3.0);
+        text(&status, &facts(), at(seconds), form).unwrap()
     }
 
     /// Samples by name and labels.
@@ -211,14 +323,23 @@ mod tests {
         samples.map(|line| line.rsplit_once(' ').unwrap()).map(|(name, v)| (name.into(), v.parse().unwrap())).collect()
     }
 
-    #[test]
-    fn names_labels_and_values_are_those_of_the_reference() {
+    /// A moment at which everything is known.
+    fn full() -> Now {
         let mut now = streaming();
         now.events.insert("walpost.outbox".to_owned(), 3);
         now.delivered.add("orders", 2);
         now.in_flight_records = 1;
         now.in_flight_bytes = 300;
         now.reconnects = 4;
+        now.retries = 5;
+        now.kafka_errors.insert("_TRANSPORT", 2);
+        now.fed_back = Some(at(101));
+        now.queued_records = 1;
+        now.parked = Some((3, 2));
+        now.reading = Some(Reading { kind: "initial", rows: 7, rows_estimated: Some(9) });
+        now.turn(Some(Ticket(3)), at(99));
+        let pruned = Pruned { rows: 12, finished: Some(at(90)), failures: 1, walk: Some((5, 20)) };
+        now.pruned.insert("walpost.outbox".to_owned(), pruned);
         let server = now.server.as_mut().unwrap();
         server.safe_bytes = Some(9_000);
         server.lost_in = Some(Duration::from_secs(90));
@@ -226,7 +347,52 @@ mod tests {
         now.published_at = Some(at(95));
         let (oldest, p95) = (Some(Duration::from_millis(7_500)), Some(Duration::from_secs(6)));
         now.unproven = Some((Unproven { rows: 4, oldest, p95, older: 2 }, at(100)));
-        let samples = samples(&now, 103);
+        now
+    }
+
+    /// Words of a text that are names of metrics.
+    fn metrics_in(text: &str) -> BTreeSet<String> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.filter(|word| word.starts_with("walpost_") || word.starts_with("process_")).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn dashboard_alerts_and_reference_name_what_there_is() {
+        let names: BTreeSet<_> = samples(&full(), 103)
+            .into_keys()
+            .map(|name| name.split('{').next().unwrap_or_default().to_owned())
+            .collect();
+        let mut known = names.clone();
+        // What an exporter makes of a consumer's database: the query's name before the column's.
+        let mut query = "";
+        for line in include_str!("../../deploy/prometheus/inbox_queries.yml").lines() {
+            query = line.strip_suffix(':').filter(|name| name.starts_with("walpost_")).unwrap_or(query);
+            if let Some((column, _)) = line.strip_prefix("    - ").and_then(|line| line.split_once(": {")) {
+                known.insert(format!("{query}_{column}"));
+            }
+        }
+        for (file, text) in [
+            ("walpost.json", include_str!("../../deploy/grafana/walpost.json")),
+            ("alerts.yml", include_str!("../../deploy/prometheus/alerts.yml")),
+            ("alerts_test.yml", include_str!("../../deploy/prometheus/alerts_test.yml")),
+        ] {
+            let named = metrics_in(text);
+            assert!(named.len() > 10, "{file} names metrics");
+            let unknown: Vec<_> = named.difference(&known).collect();
+            assert!(unknown.is_empty(), "{file} names what there is not: {unknown:?}");
+        }
+        let reference = metrics_in(include_str!("../../docs/observability.md"));
+        let base = |name: &String| {
+            let histogram = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+            histogram.unwrap_or(name).to_owned()
+        };
+        let unsaid: Vec<_> = names.iter().map(base).filter(|name| !reference.contains(name)).collect();
+        assert!(unsaid.is_empty(), "docs/observability.md says nothing of {unsaid:?}");
+    }
+
+    #[test]
+    fn names_labels_and_values_are_those_of_the_reference() {
+        let samples = samples(&full(), 103);
         let version = env!("CARGO_PKG_VERSION");
         for (name, value) in [
             (&*format!("walpost_build_info{{version=\"{version}\"}}"), 1.0),
@@ -242,6 +408,21 @@ mod tests {
             ("walpost_timestamps_replaced_total", 0.0),
             ("walpost_confirmed_lsn", 1_000.0),
             ("walpost_lag_bytes", 500.0),
+            ("walpost_dead_letters_total{reason=\"too_large\"}", 0.0),
+            ("walpost_ready", 1.0),
+            ("walpost_stream_info{database=\"app\",slot=\"walpost\",publication=\"events\"}", 1.0),
+            ("walpost_retries_total", 5.0),
+            ("walpost_kafka_errors_total{code=\"_TRANSPORT\"}", 2.0),
+            ("walpost_feedback_age_seconds", 2.0),
+            ("walpost_queued_records", 1.0),
+            ("walpost_in_flight_wait_seconds", 4.0),
+            ("walpost_unpublished_p95_seconds", 6.0),
+            ("walpost_pruned_rows_total{table=\"walpost.outbox\"}", 12.0),
+            ("walpost_prune_failures_total{table=\"walpost.outbox\"}", 1.0),
+            ("walpost_prune_finished_timestamp_seconds{table=\"walpost.outbox\"}", 90.0),
+            ("walpost_prune_progress_ratio{table=\"walpost.outbox\"}", 0.25),
+            ("walpost_transaction_events_bucket{le=\"1\"}", 0.0),
+            ("walpost_transaction_events_bucket{le=\"5\"}", 1.0),
             ("walpost_lag_seconds", 0.0),
             ("walpost_in_flight_records", 1.0),
             ("walpost_in_flight_bytes", 300.0),
@@ -273,12 +454,22 @@ mod tests {
         now.state = State::Standby;
         now.server = None;
         let standby = names(&now, 103);
-        for name in
-            ["lag", "slot_retained", "slot_safe", "slot_lost_in", "wal_status", "sample", "confirmed", "in_flight"]
-        {
+        for name in [
+            "lag",
+            "slot_retained",
+            "slot_safe",
+            "slot_lost_in",
+            "wal_status",
+            "sample",
+            "confirmed",
+            "in_flight",
+            "queued",
+            "feedback",
+            "prune_",
+        ] {
             assert!(!standby.contains(name), "{standby}");
         }
-        assert!(standby.contains("walpost_up") && !standby.contains("dead_letter"));
+        assert!(standby.contains("walpost_up") && !standby.contains("walpost_parked"));
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod letters;
 mod limit;
 mod metrics;
 mod page;
+mod process;
 mod rate;
 mod report;
 mod serve;
@@ -186,7 +187,7 @@ async fn root(State(answers): State<Arc<Answers>>, headers: HeaderMap) -> Respon
 async fn metrics(State(answers): State<Arc<Answers>>, headers: HeaderMap) -> Response {
     let wanted = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let form = metrics::Form::accepted(wanted);
-    match metrics::text(&answers.status, (answers.clock)(), form) {
+    match metrics::text(&answers.status, &answers.facts, (answers.clock)(), form) {
         Ok(text) => ([(header::CONTENT_TYPE, form.content_type())], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }

@@ -58,11 +58,19 @@ pub struct Ledger {
     commits: VecDeque<Commit>,
     /// The open transaction's first ticket.
     open: Option<Ticket>,
-    /// Commit times of transactions with records, confirmed since they were last taken.
-    completed: Vec<PgTime>,
+    /// Transactions with records, confirmed since they were last taken.
+    completed: Vec<Completed>,
     bytes: usize,
     outstanding: usize,
     confirmed: Lsn,
+}
+
+/// A transaction of which all is delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// When it was committed.
+    pub commit: PgTime,
+    pub records: u64,
 }
 
 #[derive(Debug)]
@@ -71,7 +79,7 @@ struct Commit {
     after: Ticket,
     end_lsn: Lsn,
     /// None: the transaction had no records.
-    time: Option<PgTime>,
+    transaction: Option<Completed>,
 }
 
 impl Ledger {
@@ -128,11 +136,11 @@ impl Ledger {
 
     /// Commit time of the oldest ended transaction with records that is not confirmed.
     pub fn oldest_unconfirmed(&self) -> Option<PgTime> {
-        self.commits.iter().find_map(|commit| commit.time)
+        self.commits.iter().find_map(|commit| commit.transaction).map(|transaction| transaction.commit)
     }
 
-    /// Commit times of the transactions with records that were confirmed since the last call.
-    pub fn take_completed(&mut self) -> std::vec::Drain<'_, PgTime> {
+    /// The transactions with records that were confirmed since the last call.
+    pub fn take_completed(&mut self) -> std::vec::Drain<'_, Completed> {
         self.completed.drain(..)
     }
 
@@ -156,11 +164,11 @@ impl Ledger {
     pub fn commit(&mut self, end_lsn: Lsn, time: PgTime) {
         let first = self.open.take().expect("a commit is inside a transaction");
         let after = self.next();
-        let time = (after > first).then_some(time);
+        let transaction = (after > first).then_some(Completed { commit: time, records: after.0 - first.0 });
         match self.commits.back_mut() {
             // Without records of its own it is done when the one before it is: the queue stays as short as the span.
             Some(last) if last.after == after => last.end_lsn = end_lsn,
-            _ => self.commits.push_back(Commit { after, end_lsn, time }),
+            _ => self.commits.push_back(Commit { after, end_lsn, transaction }),
         }
         self.advance();
     }
@@ -197,7 +205,7 @@ impl Ledger {
         while let Some(commit) = self.commits.front().filter(|commit| commit.after <= self.first) {
             assert!(commit.end_lsn >= self.confirmed, "the confirmed position would go back");
             self.confirmed = commit.end_lsn;
-            self.completed.extend(commit.time);
+            self.completed.extend(commit.transaction);
             self.commits.pop_front();
         }
     }

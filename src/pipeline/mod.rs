@@ -34,7 +34,7 @@ pub mod wire;
 use std::collections::{HashMap, HashSet};
 
 pub use frame::PgTime;
-pub use ledger::{Limits, Ticket};
+pub use ledger::{Completed, Limits, Ticket};
 pub use lsn::{Lsn, Position};
 pub use origin::{Origin, Place, Reading};
 pub use record::{Event, Headers, OwnedEvent, Record};
@@ -299,13 +299,18 @@ impl Pipeline {
         self.ledger.has_room()
     }
 
+    /// Commit time of the open transaction of the log.
+    pub fn commit_time(&self) -> Option<PgTime> {
+        self.transaction.filter(|open| !open.origin.is_table()).map(|open| open.begin.commit_time)
+    }
+
     /// Commit time of the oldest transaction that is not confirmed, the open one included.
     pub fn oldest_unconfirmed(&self) -> Option<PgTime> {
         self.ledger.oldest_unconfirmed().or(self.transaction.map(|open| open.begin.commit_time))
     }
 
-    /// Commit times of the transactions with records that were confirmed since the last call.
-    pub fn take_completed(&mut self) -> std::vec::Drain<'_, PgTime> {
+    /// The transactions with records that were confirmed since the last call.
+    pub fn take_completed(&mut self) -> std::vec::Drain<'_, Completed> {
         self.ledger.take_completed()
     }
 

@@ -74,6 +74,8 @@ impl Session<'_> {
     /// other trouble with Kafka at least what is delivered is confirmed.
     pub(super) async fn halt(mut self, mut error: Error) -> Error {
         self.stop_reading();
+        // What Kafka said last.
+        self.publish();
         if let Error::Sink(sink) = &error {
             error = self.fates.end(sink).map_or(error, Error::from);
         }

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     config::Config,
     pipeline::{
-        Lsn, Pipeline, Place, Position, Record, Ticket,
+        Lsn, PgTime, Pipeline, Place, Position, Record, Ticket,
         outbox::{Poison, TableName},
     },
     postgres::{
@@ -30,6 +30,7 @@ use crate::{
         sql,
     },
     sink::{self, Known, Sink, kafka::Cut},
+    traces::Spans,
 };
 
 pub(super) struct Fates {
@@ -38,6 +39,8 @@ pub(super) struct Fates {
     culprits: Vec<Culprit>,
     marks: Marks,
     attempts: AttemptLog,
+    /// None: nobody wants to have them.
+    spans: Option<Spans>,
 }
 
 impl Fates {
@@ -56,7 +59,12 @@ impl Fates {
         let table = Table::new(config, server, system_identifier, hold, Arc::clone(&markers));
         let letters = Letters::open(config, table, client, from, culprits).await?;
         let marks = Marks::new(config, server, markers);
-        Ok((Fates { letters, culprits: culprits.to_vec(), marks, attempts }, known))
+        Ok((Fates { letters, culprits: culprits.to_vec(), marks, attempts, spans: None }, known))
+    }
+
+    /// Spans are made of what is sent.
+    pub(super) fn trace(&mut self, spans: Spans) {
+        self.spans = Some(spans);
     }
 
     /// What earlier sessions sent again, by what Kafka knows.
@@ -71,9 +79,10 @@ impl Fates {
         self.letters.is_some()
     }
 
-    /// An event is met: its record is sent, unless it belongs among the dead letters.
-    pub(super) fn record(&mut self, record: &Record<'_>, sink: &mut Sink) -> Result<(), Error> {
-        let Fates { letters, culprits, marks, .. } = self;
+    /// An event is met, committed at that time if it is known: its record is sent, unless it belongs among the dead letters.
+    pub(super) fn record(&mut self, record: &Record<'_>, commit: Option<PgTime>, sink: &mut Sink) -> Result<(), Error> {
+        let Fates { letters, culprits, marks, spans, .. } = self;
+        spans.iter_mut().for_each(|spans| spans.sent(record, commit));
         marks.taken(record.ticket, record.table, record.event.id);
         let Some(letters) = letters else {
             if culprits.iter().any(|culprit| culprit.is_at(record.position, record.topic)) {
@@ -82,7 +91,7 @@ impl Fates {
             return Ok(sink.send(record)?);
         };
         judge(letters, marks, record, sink)?;
-        set_aside(letters, marks, sink)
+        set_aside(letters, marks, spans, sink)
     }
 
     /// An event is met that makes no record. False: it halts the stream.
@@ -105,9 +114,9 @@ impl Fates {
 
     /// Sends what was asked for again.
     pub(super) fn replay(&mut self, sink: &mut Sink) -> Result<(), Error> {
-        let Fates { letters: Some(letters), marks, .. } = self else { return Ok(()) };
+        let Fates { letters: Some(letters), marks, spans, .. } = self else { return Ok(()) };
         while !sink.is_holding() && sink.stuck() == 0 && letters.parking.send_next(|record| sink.send(record))? {
-            set_aside(letters, marks, sink)?;
+            set_aside(letters, marks, spans, sink)?;
         }
         Ok(())
     }
@@ -125,30 +134,39 @@ impl Fates {
     /// Sends dead letters to their topic. Each begins a transaction of Kafka's, so that one that is refused takes nothing
     /// with it that precedes it.
     pub(super) fn announce(&mut self, sink: &mut Sink) -> Result<(), Error> {
-        let Fates { letters: Some(letters), marks, .. } = self else { return Ok(()) };
+        let Fates { letters: Some(letters), marks, spans, .. } = self else { return Ok(()) };
         while !sink.is_holding()
             && !sink.is_in_transaction()
             && letters.parking.announce_next(|record| sink.send(record))?
         {
-            set_aside(letters, marks, sink)?;
+            set_aside(letters, marks, spans, sink)?;
         }
         Ok(())
     }
 
     /// Takes the sink's reports.
     pub(super) fn delivered(&mut self, sink: &mut Sink, pipeline: &mut Pipeline) -> Result<(), Error> {
-        let Fates { letters, marks, .. } = self;
-        sink.poll(|ticket| {
+        let Fates { letters, marks, spans, .. } = self;
+        let mut delivered = Vec::new();
+        let polled = sink.poll(|ticket| {
             if ticket == Ticket::NONE {
                 return;
             }
             letters.iter_mut().for_each(|letters| letters.parking.delivered(ticket));
             if ticket.is_of_stream() {
                 settle(marks, pipeline, ticket);
+                if spans.is_some() {
+                    delivered.push(ticket);
+                }
             }
-        })?;
+        });
+        if let Some(spans) = spans {
+            spans.landed(sink.take_landings());
+            spans.delivered(delivered);
+        }
+        polled?;
         let set_aside = match letters {
-            Some(letters) => set_aside(letters, marks, sink),
+            Some(letters) => set_aside(letters, marks, spans, sink),
             None => sink.refusal().map_or(Ok(()), |error| Err(error.into())),
         };
         self.attempts.note(sink.take_attempts());
@@ -161,7 +179,10 @@ impl Fates {
             confirmed.into_iter().for_each(|confirmed| letters.parking.confirmed(confirmed));
             letters.work()?;
             let acknowledged = letters.parking.take_acknowledged();
-            acknowledged.into_iter().for_each(|ticket| settle(&mut self.marks, pipeline, ticket));
+            for ticket in acknowledged {
+                settle(&mut self.marks, pipeline, ticket);
+                self.spans.iter_mut().for_each(|spans| spans.leave(ticket));
+            }
         }
         self.marks.work();
         self.attempts.work();
@@ -230,7 +251,12 @@ impl Fates {
 }
 
 /// Makes dead letters of records that are refused.
-fn set_aside(letters: &mut Letters, marks: &mut Marks, sink: &mut Sink) -> Result<(), Error> {
+fn set_aside(
+    letters: &mut Letters,
+    marks: &mut Marks,
+    spans: &mut Option<Spans>,
+    sink: &mut Sink,
+) -> Result<(), Error> {
     while let Some((record, error)) = sink.take_refused() {
         if record.ticket == Ticket::NONE {
             tracing::warn!("a record that is no event is not taken: {error}");
@@ -247,6 +273,7 @@ fn set_aside(letters: &mut Letters, marks: &mut Marks, sink: &mut Sink) -> Resul
         }
         if !letters.parking.refuses_announcement(record.ticket, &culprit)? {
             marks.dead(record.ticket, &culprit.reason, culprit.attempts);
+            spans.iter_mut().for_each(|spans| spans.refused(record.ticket, &culprit.reason));
             record.lend(|record| letters.refused(record, &culprit))?;
         }
     }

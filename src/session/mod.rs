@@ -67,6 +67,7 @@ use crate::{
         kafka::{Cut, Opened, Source},
     },
     status::{State, Status, unix_us},
+    traces::Spans,
 };
 
 /// What the loop is about.
@@ -148,7 +149,7 @@ pub async fn run(
     let is_known = |task: &&Task| !task.resumes || config.delivery == Delivery::AtLeastOnce;
     let from = task.as_ref().filter(is_known).map(|task| task.from.clone());
     let reading = task.map(Reading::new);
-    let Begun { stream, identity, server, log, patience, fates, attempts, proof, mut sampler, sample, rota: _rota } =
+    let Begun { stream, identity, server, log, patience, mut fates, attempts, proof, mut sampler, sample, rota: _rota } =
         bounded(begin(config, learnt, taken, start, reading.as_ref(), connection)).await?;
     learnt.reached = Some(Reached {
         system_identifier: identity.system_identifier.clone(),
@@ -160,7 +161,11 @@ pub async fn run(
     });
     // The slot is the lock: whoever streams from it may fence.
     let source = Source { system_identifier: &identity.system_identifier, timeline: identity.timeline, generation };
-    let sink = Sink::new(config, learnt.batches, source, fates.sets_aside(), attempts)?;
+    let mut sink = Sink::new(config, learnt.batches, source, fates.sets_aside(), attempts)?;
+    if let Some(traces) = &status.traces {
+        fates.trace(Spans::new(config, traces.clone()));
+        sink.keep_landings();
+    }
     let limits = Limits { records: config.in_flight_records, bytes: config.in_flight_bytes };
     let mut pipeline = Pipeline::new(config.outboxes.clone(), config.on_update, start, limits);
     pipeline.take_messages(&config.messages);
@@ -285,6 +290,7 @@ impl Session<'_> {
             if !gives && !self.may_step() {
                 break;
             }
+            let commit = self.pipeline.commit_time();
             let output = match &mut self.reading {
                 _ if gives => self.pipeline.more(),
                 Some(reading) => {
@@ -304,7 +310,7 @@ impl Session<'_> {
                 Output::Record(record) => {
                     self.proof.iter_mut().for_each(|proof| proof.streamed(record.xid));
                     sent = Some(record.ticket);
-                    self.fates.record(&record, &mut self.sink)?;
+                    self.fates.record(&record, commit, &mut self.sink)?;
                 }
                 Output::Poison { ticket, poison } => {
                     sent = Some(ticket);

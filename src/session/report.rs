@@ -3,7 +3,10 @@
 use std::time::{Instant, SystemTime};
 
 use super::{Error, Mode, Session, clock, proof::Proof, reading::Reading, sampler::Sample};
-use crate::status::{ServerSample, seconds_since};
+use crate::{
+    pipeline::Completed,
+    status::{ServerSample, seconds_since},
+};
 
 /// What of this session's totals the status already has.
 #[derive(Default)]
@@ -16,14 +19,19 @@ pub(super) struct Published {
 impl Session<'_> {
     pub(super) fn observe_completed(&mut self) {
         let at = SystemTime::now();
-        for commit in self.pipeline.take_completed() {
+        let mut last = None;
+        for Completed { commit, records } in self.pipeline.take_completed() {
             // Nobody knows when rows that are read were committed.
             if self.reading.is_none() {
                 let seconds = seconds_since(commit, at);
                 self.status.commit_to_delivery.observe(seconds);
                 self.status.latency.observe(seconds);
-                self.status.now().last_commit = Some(commit);
+                self.status.transaction_events.observe(records as f64);
+                last = Some(commit);
             }
+        }
+        if last.is_some() {
+            self.status.now().last_commit = last;
         }
     }
 
@@ -32,13 +40,14 @@ impl Session<'_> {
         let now = Instant::now();
         if let Some(update) = self.feedback.due(self.pipeline.confirmed(), now) {
             self.stream.send(&update.encode(clock()));
+            self.status.now().fed_back = Some(SystemTime::now());
         }
         // A commit completes by itself when its records were acknowledged before it was read.
         self.observe_completed();
         self.publish();
     }
 
-    fn publish(&mut self) {
+    pub(super) fn publish(&mut self) {
         let Session { config, pipeline, sink, fates, reading, published, .. } = self;
         sink.last_records().filter(|records| !records.is_empty()).into_iter().for_each(|records| {
             self.status.last_records.lock().take(records);
@@ -65,6 +74,12 @@ impl Session<'_> {
                 now.delivered.add(destination, total - *known);
                 *known = total;
             }
+        }
+        now.queued_records = sink.queued();
+        let setbacks = sink.take_setbacks();
+        now.retries += setbacks.retries;
+        for (error, count) in setbacks.kafka_errors {
+            *now.kafka_errors.entry(error).or_default() += count;
         }
         now.timestamps_replaced += counters.timestamps_replaced - published.timestamps_replaced;
         published.timestamps_replaced = counters.timestamps_replaced;

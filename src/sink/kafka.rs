@@ -14,8 +14,9 @@ use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::task::JoinHandle;
 
 use super::{
+    Landing, Setbacks,
     diagnosis::{self, Diagnosis},
-    librdkafka::{Event, Failure, Producer, TopicId, TransactionError},
+    librdkafka::{Event, Failure, Producer, TopicId, TransactionError, error_name},
     limits::Limit,
     owned::OwnedRecord,
     partitions::Partitions,
@@ -64,11 +65,17 @@ pub struct Kafka {
     last_records: Recents,
     /// Exactly once: of those the ones of transactions that are committed.
     committed_records: Recents,
+    /// Where records have come to lie; none: nobody wants to know.
+    landings: Option<Vec<Landing>>,
     /// Exactly once only.
     transaction: Option<Transaction>,
     rules: Rules,
     diagnosis: Diagnosis,
     last_error: Option<String>,
+    setbacks: Setbacks,
+    /// Records that this producer has sent again, as far as it is known; and how many others had sent before it.
+    retries: u64,
+    sent_before: u64,
 }
 
 /// What a report does not say of a record.
@@ -147,6 +154,7 @@ impl Kafka {
     ) -> Result<Kafka, Error> {
         let mut properties = properties(config);
         properties.insert("batch.size".to_owned(), batches.0.to_string());
+        properties.entry("statistics.interval.ms".to_owned()).or_insert_with(|| STATISTICS_INTERVAL_MS.to_string());
         let principal = principal(&config.kafka);
         let positions = match &config.delivery {
             Delivery::AtLeastOnce => None,
@@ -178,6 +186,7 @@ impl Kafka {
             nameless: HashMap::new(),
             last_records: Recents::default(),
             committed_records: Recents::default(),
+            landings: None,
             transaction,
             rules: Rules {
                 principal,
@@ -186,6 +195,9 @@ impl Kafka {
             },
             diagnosis: Diagnosis::new(admin_properties(config)),
             last_error: None,
+            setbacks: Setbacks::default(),
+            retries: 0,
+            sent_before: 0,
         })
     }
 
@@ -385,11 +397,28 @@ impl Kafka {
 
     /// Takes the reports that are there.
     pub fn poll(&mut self, mut acknowledge: impl FnMut(Ticket)) -> Result<(), Error> {
-        let Kafka { producer, topics, rules, last_error, transaction, alone, refused, nameless, last_records, .. } =
-            self;
+        let Kafka {
+            producer,
+            topics,
+            rules,
+            last_error,
+            transaction,
+            alone,
+            refused,
+            nameless,
+            setbacks,
+            retries,
+            sent_before,
+            landings,
+            last_records,
+            ..
+        } = self;
         let now = Instant::now();
         producer.poll(RECORDS_MAX, |event| match event {
-            Event::Delivered(ticket, id, partition, told) => {
+            Event::Delivered(ticket, id, partition, offset, told) => {
+                if let Some(landings) = landings {
+                    landings.push(Landing { ticket, partition, offset });
+                }
                 let topic = &mut topics[id.index()];
                 topic.taken += 1;
                 topic.since = now;
@@ -401,7 +430,7 @@ impl Kafka {
                     let event_type = Some(told.event_type).filter(|event_type| !event_type.is_empty());
                     let partition = i32::try_from(partition).ok();
                     let said = Recent::new(&topic.name, told.id, event_type, told.key);
-                    last_records.push(Recent { partition, offset: told.offset, ..said });
+                    last_records.push(Recent { partition, offset, ..said });
                 }
                 match transaction {
                     Some(transaction) => transaction.answered(),
@@ -416,6 +445,7 @@ impl Kafka {
             // Given up with the producer; what ended it is told by itself.
             Event::Failed(Failure { code: Code::PurgeQueue | Code::PurgeInflight, .. }) => Ok(()),
             Event::Failed(failure) => {
+                setbacks.error(error_name(failure.code));
                 let position;
                 let failure = match nameless.get(&failure.ticket) {
                     Some(record) => {
@@ -442,6 +472,7 @@ impl Kafka {
             // The report of the refused record follows, and says more.
             Event::Error { code: Code::GaplessGuarantee, fatal: true, .. } => Ok(()),
             Event::Error { code, fatal, text } => {
+                setbacks.error(error_name(code));
                 if let Some(transaction) = transaction.as_ref().filter(|_| fatal) {
                     let text = text.to_owned();
                     return Err(transaction.failed(&TransactionError { code, text, retriable: false }));
@@ -457,6 +488,16 @@ impl Kafka {
                 } else {
                     tracing::warn!(%code, "kafka: {text}");
                     *last_error = Some(text.to_owned());
+                }
+                Ok(())
+            }
+            Event::Statistics(text) => {
+                if let Ok(Statistics { txmsgs }) = serde_json::from_str(text) {
+                    // Those that were never sent yet make it too few, never too many.
+                    let sent = topics.iter().map(|topic| topic.sent).sum::<u64>() - *sent_before;
+                    let again = txmsgs.saturating_sub(sent);
+                    setbacks.retries += again.saturating_sub(*retries);
+                    *retries = again.max(*retries);
                 }
                 Ok(())
             }
@@ -496,6 +537,8 @@ impl Kafka {
             topic.partitions = Partitions::default();
             topic.sent = topic.taken;
         }
+        self.retries = 0;
+        self.sent_before = self.topics.iter().map(|topic| topic.sent).sum();
         Ok(())
     }
 
@@ -546,6 +589,26 @@ impl Kafka {
     /// The topics of this session.
     pub fn topics(&self) -> &[Topic] {
         &self.topics
+    }
+
+    /// From now on it is kept where records come to lie.
+    pub fn keep_landings(&mut self) {
+        self.landings.get_or_insert_default();
+    }
+
+    /// Those since the last call.
+    pub fn take_landings(&mut self) -> Vec<Landing> {
+        self.landings.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Records that librdkafka has and nobody knows the fate of.
+    pub fn queued(&self) -> usize {
+        self.producer.queued()
+    }
+
+    /// What went wrong since this was last asked.
+    pub fn take_setbacks(&mut self) -> Setbacks {
+        std::mem::take(&mut self.setbacks)
     }
 
     /// What the brokers call their cluster; none before one of them was met.
@@ -662,6 +725,16 @@ impl Kafka {
             error => error,
         })
     }
+}
+
+/// How often librdkafka tells what it has counted, unless the configuration says.
+const STATISTICS_INTERVAL_MS: u32 = 10_000;
+
+/// Of what librdkafka counts, what nothing else tells.
+#[derive(serde::Deserialize)]
+struct Statistics {
+    /// Records that were sent; one that is sent again counts again.
+    txmsgs: u64,
 }
 
 /// More than a topic has.

@@ -94,6 +94,7 @@ pub(super) struct Lanes {
     next: u64,
     ready: VecDeque<LaneId>,
     paused: BTreeSet<(Instant, LaneId)>,
+    records: usize,
     under_way: usize,
     /// Lanes whose first record failed the last time.
     failing: usize,
@@ -109,6 +110,7 @@ impl Lanes {
             next: 0,
             ready: VecDeque::new(),
             paused: BTreeSet::new(),
+            records: 0,
             under_way: 0,
             failing: 0,
         }
@@ -116,6 +118,7 @@ impl Lanes {
 
     /// Puts a record behind those of its lane. `attempts` that count it has had already.
     pub(super) fn add(&mut self, record: OwnedRecord, attempts: u32) {
+        self.records += 1;
         if let Some(id) = record.key.as_ref().and_then(|key| self.by_key.get(key)) {
             let lane = self.lanes.get_mut(id).expect("a key names a lane that has records");
             return lane.records.push_back(Arc::new(record));
@@ -148,6 +151,11 @@ impl Lanes {
         Some((id, Arc::clone(&lane.records[0]), lane.attempts))
     }
 
+    /// Records that are not under way.
+    pub(super) fn waiting(&self) -> usize {
+        self.records - self.under_way
+    }
+
     /// Records are tried again.
     pub(super) fn fails(&self) -> bool {
         self.failing > 0
@@ -169,6 +177,7 @@ impl Lanes {
         match outcome {
             Outcome::Delivered => {
                 let record = lane.records.pop_front().expect("a lane has a first record");
+                self.records -= 1;
                 (lane.attempts, lane.failures, lane.turn) = (0, 0, Turn::Ready);
                 match lane.records.is_empty() {
                     true => drop(self.remove(id)),
@@ -201,6 +210,7 @@ impl Lanes {
 
     fn give_up(&mut self, id: LaneId, class: ReasonClass, reason: String) -> Fate {
         let Lane { mut records, attempts, .. } = self.remove(id);
+        self.records -= records.len();
         let record = records.pop_front().expect("a lane has a first record");
         Fate::GivenUp { record, attempts, class, reason, behind: records }
     }
@@ -338,6 +348,8 @@ mod tests {
                     under_way.push((id, ticket));
                 }
                 prop_assert!(under_way.len() <= width);
+                let added = keys.len() - arriving.len();
+                prop_assert!(lanes.waiting() + under_way.len() + done.len() <= added);
                 let Some((id, ticket)) = under_way.pop() else {
                     now = lanes.due().unwrap_or(now);
                     continue;
@@ -358,6 +370,7 @@ mod tests {
                 }
             }
             prop_assert!(lanes.lanes.is_empty() && lanes.by_key.is_empty() && lanes.paused.is_empty());
+            prop_assert_eq!(lanes.waiting(), 0);
         }
     }
 }

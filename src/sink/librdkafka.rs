@@ -12,12 +12,13 @@
 #![allow(unsafe_code)]
 
 use std::{
+    collections::HashMap,
     ffi::{CStr, CString, c_char, c_void},
     io::{self, Write},
     os::fd::AsRawFd,
     ptr::{self, NonNull},
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicI32, Ordering},
     },
     time::Duration,
@@ -91,8 +92,8 @@ pub(super) type Partition = usize;
 
 /// What librdkafka tells.
 pub(super) enum Event<'a> {
-    /// Of the last ones of a call also what the record says.
-    Delivered(Ticket, TopicId, Partition, Option<Told<'a>>),
+    /// The offset is what the broker may not tell; of the last ones of a call there is also what the record says.
+    Delivered(Ticket, TopicId, Partition, Option<i64>, Option<Told<'a>>),
     Failed(Failure<'a>),
     /// A client-wide error: brokers down, authentication refused, or a producer that is of no more use.
     Error {
@@ -100,6 +101,8 @@ pub(super) enum Event<'a> {
         fatal: bool,
         text: &'a str,
     },
+    /// JSON, as STATISTICS.md of librdkafka has it; now and then.
+    Statistics(&'a str),
     /// `level` as syslog has it: 0 to 7.
     Log {
         level: i32,
@@ -110,8 +113,6 @@ pub(super) enum Event<'a> {
 /// What a delivered record says of itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told<'a> {
-    /// None where the broker did not tell it.
-    pub(super) offset: Option<i64>,
     pub(super) id: &'a [u8],
     /// Empty: its headers do not say.
     pub(super) event_type: &'a [u8],
@@ -276,6 +277,12 @@ impl Producer {
         }
     }
 
+    /// Records and requests that are queued or under way, and reports that nobody has taken yet.
+    pub(super) fn queued(&self) -> usize {
+        // SAFETY: the client is alive.
+        usize::try_from(unsafe { rd_kafka_outq_len(self.client.as_ptr()) }).unwrap_or_default()
+    }
+
     /// The Kafka transactions of this producer, which needs a `transactional.id`.
     pub(super) fn transactions(&self) -> Transactions {
         Transactions(Arc::clone(&self.client))
@@ -399,6 +406,8 @@ unsafe extern "C" fn partition(
     }
 }
 
+const EVENTS: i32 = RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR | RD_KAFKA_EVENT_LOG | RD_KAFKA_EVENT_STATS;
+
 /// A configuration under construction.
 struct Conf(NonNull<rd_kafka_conf_t>);
 
@@ -407,7 +416,7 @@ impl Conf {
         // SAFETY: a fresh configuration, owned here until `rd_kafka_new` takes it.
         let conf = unsafe {
             let conf = NonNull::new(rd_kafka_conf_new()).expect("librdkafka allocates or aborts");
-            rd_kafka_conf_set_events(conf.as_ptr(), RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR | RD_KAFKA_EVENT_LOG);
+            rd_kafka_conf_set_events(conf.as_ptr(), EVENTS);
             rd_kafka_conf_enable_sasl_queue(conf.as_ptr(), 1);
             Conf(conf)
         };
@@ -472,9 +481,10 @@ impl OwnedEvent {
                                 last = TopicId(known.expect("reports are of our own topics"));
                             }
                             let partition = usize::try_from(message.partition).expect("it has been sent somewhere");
+                            let offset = Some(message.offset).filter(|offset| *offset >= 0);
                             let said = (left <= tells).then(|| said(message));
                             left = left.saturating_sub(1);
-                            each(Event::Delivered(ticket(message._private), last, partition, said))?;
+                            each(Event::Delivered(ticket(message._private), last, partition, offset, said))?;
                         } else {
                             left = left.saturating_sub(1);
                             let failure = failure(message);
@@ -490,6 +500,7 @@ impl OwnedEvent {
                     fatal: rd_kafka_event_error_is_fatal(event) != 0,
                     text: text(rd_kafka_event_error_string(event)),
                 }),
+                RD_KAFKA_EVENT_STATS => each(Event::Statistics(text(rd_kafka_event_stats(event)))),
                 RD_KAFKA_EVENT_LOG => {
                     let (mut facility, mut line, mut level) = (ptr::null(), ptr::null(), 0);
                     if rd_kafka_event_log(event, &mut facility, &mut line, &mut level) != 0 {
@@ -520,12 +531,7 @@ unsafe fn said<'a>(message: &'a rd_kafka_message_t) -> Told<'a> {
         };
         let key =
             NonNull::new(message.key.cast::<u8>()).map(|key| std::slice::from_raw_parts(key.as_ptr(), message.key_len));
-        Told {
-            offset: Some(message.offset).filter(|offset| *offset >= 0),
-            id: named(c"id", c"ce_id"),
-            event_type: named(c"event_type", c"ce_type"),
-            key,
-        }
+        Told { id: named(c"id", c"ce_id"), event_type: named(c"event_type", c"ce_type"), key }
     }
 }
 
@@ -588,6 +594,24 @@ unsafe fn headers_size(message: &rd_kafka_message_t) -> usize {
         }
     }
     total
+}
+
+/// librdkafka's own name of an error, such as `_TRANSPORT`.
+pub(super) fn error_name(code: RDKafkaErrorCode) -> &'static str {
+    static NAMES: OnceLock<HashMap<i32, &'static str>> = OnceLock::new();
+    let names = NAMES.get_or_init(|| {
+        let (mut described, mut count) = (ptr::null(), 0);
+        // SAFETY: librdkafka has a table of that many descriptions for as long as the process lives; a number that is none of
+        // its errors has no name.
+        let described = unsafe {
+            rd_kafka_get_err_descs(&mut described, &mut count);
+            std::slice::from_raw_parts(described, count)
+        };
+        let named = described.iter().filter(|error| !error.name.is_null());
+        // SAFETY: its names are C strings that live as long.
+        named.map(|error| (error.code as i32, unsafe { text(error.name) })).collect()
+    });
+    names.get(&(code as i32)).copied().unwrap_or("UNKNOWN")
 }
 
 type Value = rd_kafka_vu_s__bindgen_ty_1;

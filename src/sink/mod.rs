@@ -25,7 +25,7 @@ mod topics;
 mod transaction;
 pub(crate) mod webhook;
 
-use std::time::Instant;
+use std::{collections::BTreeMap, time::Instant};
 
 use kafka::{BatchBytes, Cut, Kafka, Opened, Source};
 use owned::OwnedRecord;
@@ -47,6 +47,30 @@ pub enum Sink {
     Kafka(Box<Kafka>),
     Singly(Box<Singly>),
     Stdout(Box<Stdout>),
+}
+
+/// What went wrong on the way, and was tried again or told by Kafka.
+#[derive(Debug, Default)]
+pub struct Setbacks {
+    /// Records that were sent again.
+    pub retries: u64,
+    /// By librdkafka's names.
+    pub kafka_errors: BTreeMap<&'static str, u64>,
+}
+
+/// Where a record has come to lie in its topic.
+#[derive(Clone, Copy, Debug)]
+pub struct Landing {
+    pub ticket: Ticket,
+    pub partition: usize,
+    /// None: Kafka did not tell.
+    pub offset: Option<i64>,
+}
+
+impl Setbacks {
+    fn error(&mut self, name: &'static str) {
+        *self.kafka_errors.entry(name).or_default() += 1;
+    }
 }
 
 impl Sink {
@@ -197,6 +221,34 @@ impl Sink {
             Sink::Kafka(kafka) => kafka.last_error().map(str::to_owned),
             Sink::Singly(singly) => singly.trouble(),
             Sink::Stdout(_) => None,
+        }
+    }
+
+    /// From now on it is kept where records come to lie, if this is Kafka.
+    pub fn keep_landings(&mut self) {
+        self.kafka_mut().into_iter().for_each(Kafka::keep_landings);
+    }
+
+    /// Of what Kafka has taken since the last call, in a transaction too.
+    pub fn take_landings(&mut self) -> Vec<Landing> {
+        self.kafka_mut().map(Kafka::take_landings).unwrap_or_default()
+    }
+
+    /// Records that wait in librdkafka, or for their turn among those that are delivered one by one.
+    pub fn queued(&self) -> usize {
+        match self {
+            Sink::Kafka(kafka) => kafka.queued(),
+            Sink::Singly(singly) => singly.queued(),
+            Sink::Stdout(_) => 0,
+        }
+    }
+
+    /// What went wrong since this was last asked.
+    pub fn take_setbacks(&mut self) -> Setbacks {
+        match self {
+            Sink::Kafka(kafka) => kafka.take_setbacks(),
+            Sink::Singly(singly) => singly.take_setbacks(),
+            Sink::Stdout(_) => Setbacks::default(),
         }
     }
 

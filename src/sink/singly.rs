@@ -14,6 +14,7 @@ use std::{
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 
 use super::{
+    Setbacks,
     courier::{Courier, Opened, Outcome},
     error::{Error, GivenUp},
     lanes::{Fate, LaneId, Lanes},
@@ -68,6 +69,7 @@ pub struct Singly {
     told: Option<Instant>,
     random: RandomState,
     tries: u64,
+    setbacks: Setbacks,
 }
 
 impl Singly {
@@ -92,6 +94,7 @@ impl Singly {
             told: None,
             random: RandomState::new(),
             tries: 0,
+            setbacks: Setbacks::default(),
         })
     }
 
@@ -143,6 +146,7 @@ impl Singly {
                 }));
             }
             Fate::Again { record, attempts, counts, pause, reason } => {
+                self.setbacks.retries += 1;
                 let destination = shown(&record.topic);
                 tracing::debug!(destination, position = %record.position(), attempts, ?pause, "tried in vain: {reason}");
                 let now = Instant::now();
@@ -230,6 +234,15 @@ impl Singly {
 
     pub(super) fn delivered(&self) -> &[(String, u64)] {
         &self.delivered
+    }
+
+    /// Records that wait for their turn, or for another try.
+    pub(super) fn queued(&self) -> usize {
+        self.lanes.waiting()
+    }
+
+    pub(super) fn take_setbacks(&mut self) -> Setbacks {
+        std::mem::take(&mut self.setbacks)
     }
 
     pub(super) fn trouble(&self) -> Option<String> {

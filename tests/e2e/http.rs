@@ -14,12 +14,15 @@ use crate::support::{
 const WITHIN: Duration = Duration::from_secs(60);
 
 /// Gauges that only a stream, or a server that answers, can fill.
-const KNOWN_BY_STREAM: [&str; 6] = [
+const KNOWN_BY_STREAM: [&str; 9] = [
     "walpost_confirmed_lsn",
     "walpost_lag_bytes",
     "walpost_lag_seconds",
     "walpost_in_flight_records",
     "walpost_in_flight_bytes",
+    "walpost_in_flight_wait_seconds",
+    "walpost_queued_records",
+    "walpost_feedback_age_seconds",
     "walpost_slot_retained_bytes",
 ];
 
@@ -43,7 +46,8 @@ fn lag_and_health_follow_what_happens() {
     let topic = outbox.topic("order");
     kafka.create_blockable_topic(&topic, 1);
     // Not a moment of a fresh start shows a lag since 1970.
-    let walpost = Walpost::start(&outbox.configuration(kafka, "status_interval = '1s'"));
+    let walpost =
+        Walpost::start(&outbox.configuration(kafka, "status_interval = '1s'\nkafka.'statistics.interval.ms' = 500"));
     ready(&walpost, 200);
     for name in KNOWN_BY_STREAM {
         let value = walpost.metric(name).unwrap_or_else(|| panic!("{name} is known while streaming"));
@@ -73,6 +77,9 @@ fn lag_and_health_follow_what_happens() {
     writer.one("order", "blocked");
     metric(&walpost, "walpost_lag_seconds", "more than 2", |value| value > 2.0);
     assert_eq!(walpost.metric("walpost_in_flight_records"), Some(1.0));
+    assert_eq!(walpost.metric("walpost_queued_records"), Some(1.0));
+    metric(&walpost, "walpost_in_flight_wait_seconds", "more than 2", |value| value > 2.0);
+    metric(&walpost, "walpost_retries_total", "above 0, as Kafka refuses for the time being", |value| value > 0.0);
     if long() {
         let reasons = ready(&walpost, 503);
         assert!(reasons.contains("blocked") && reasons.contains("1 records"), "{reasons}");
@@ -120,6 +127,90 @@ fn a_standby_is_ready_and_claims_nothing_of_the_stream() {
     }
     active.kill();
     metric(&standby, "walpost_up", "1", |value| value == 1.0);
+}
+
+#[test]
+fn a_blip_is_counted_and_leaves_nothing_wrong_behind() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::proven(&database);
+    let more = "status_interval = '1s'\nprogress_interval = '200ms'\nretention = '0s'\nprune.every = '1s'";
+    let walpost = Walpost::start(&outbox.configuration(Kafka::shared(), more));
+    let walsender = walpost.streams(&outbox, WITHIN);
+    let info = format!(
+        "walpost_stream_info{{database=\"{}\",slot=\"{}\",publication=\"walpost\"}}",
+        database.name,
+        outbox.slot()
+    );
+    assert_eq!(walpost.metric(&info), Some(1.0));
+    assert!(walpost.metric("process_resident_memory_bytes").is_some_and(|bytes| bytes > 1e6));
+    let mut writer = outbox.writer();
+    writer.begin();
+    (0..4).for_each(|_| writer.event("order", "o-1"));
+    writer.commit();
+    let delivered = format!("walpost_records_delivered_total{{topic=\"{}\"}}", outbox.topic("order"));
+    metric(&walpost, &delivered, "4", |value| value == 4.0);
+    metric(&walpost, "walpost_transaction_events_sum", "4", |value| value == 4.0);
+    assert_eq!(walpost.metric("walpost_transaction_events_count"), Some(1.0));
+
+    database.sql(&format!("SELECT pg_terminate_backend({walsender})"));
+    metric(&walpost, "walpost_reconnects_total", "1", |value| value == 1.0);
+    metric(&walpost, "walpost_up", "1", |value| value == 1.0);
+    writer.one("order", "o-1");
+    // What was confirmed before may come again, and is then counted again.
+    metric(&walpost, &delivered, "5 at least", |value| value >= 5.0);
+    ready(&walpost, 200);
+    assert_eq!(walpost.metric("walpost_ready"), Some(1.0));
+    for name in KNOWN_BY_STREAM {
+        let value = walpost.metric(name).unwrap_or_else(|| panic!("{name} is known again"));
+        assert!((0.0..1e10).contains(&value), "{name} is {value}");
+    }
+    metric(&walpost, "walpost_lag_seconds", "0", |value| value == 0.0);
+    metric(&walpost, "walpost_feedback_age_seconds", "below the status_interval", |value| value < 1.5);
+
+    let pruned = "walpost_pruned_rows_total{table=\"walpost.outbox\"}";
+    metric(&walpost, pruned, "5", |value| value == 5.0);
+    let finished = "walpost_prune_finished_timestamp_seconds{table=\"walpost.outbox\"}";
+    metric(&walpost, finished, "a time of our days", |value| value > 1.7e9);
+}
+
+#[test]
+fn a_reading_of_the_table_shows_how_far_it_is_and_then_no_more() {
+    let database = Postgres::shared(MAIN).database();
+    let (outbox, kafka) = (Outbox::create(&database), Kafka::shared());
+    database.sql(&format!("SELECT pg_drop_replication_slot('{}')", outbox.slot()));
+    database.sql(include_str!("../../sql/progress.sql"));
+    let topic = outbox.topic("order");
+    kafka.create_blockable_topic(&topic, 1);
+    kafka.block(&topic);
+    let mut writer = outbox.writer();
+    writer.begin();
+    (0..50).for_each(|_| writer.event("order", "o-1"));
+    writer.commit();
+    database.sql("ANALYZE walpost.outbox");
+    let walpost = Walpost::start(&outbox.configuration(kafka, "snapshot = 'initial'"));
+    metric(&walpost, "walpost_reading_rows_estimated", "50", |value| value == 50.0);
+    assert_eq!(walpost.metric("walpost_up"), Some(1.0));
+    metric(&walpost, "walpost_in_flight_records", "above 0", |value| value > 0.0);
+    assert!(walpost.metric("walpost_reading_rows").is_some_and(|rows| rows < 50.0));
+    kafka.unblock(&topic);
+    eventually(WITHIN, "the reading is over", || walpost.metric("walpost_reading_rows").is_none().then_some(()));
+    let delivered = format!("walpost_records_delivered_total{{topic=\"{topic}\"}}");
+    metric(&walpost, &delivered, "50", |value| value == 50.0);
+    // Nobody knows when they were committed.
+    assert_eq!(walpost.metric("walpost_commit_to_delivery_seconds_count"), Some(0.0));
+}
+
+#[test]
+fn errors_of_kafka_are_counted_by_their_names() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::create(&database);
+    let configuration = outbox.configuration(Kafka::shared(), "");
+    let walpost = Walpost::start_with(&configuration, &["--brokers", "127.0.0.1:9"], &[]);
+    walpost.streams(&outbox, WITHIN);
+    outbox.writer().one("order", "o-1");
+    metric(&walpost, "walpost_kafka_errors_total{code=\"_TRANSPORT\"}", "above 0", |value| value > 0.0);
+    metric(&walpost, "walpost_kafka_errors_total{code=\"_ALL_BROKERS_DOWN\"}", "above 0", |value| value > 0.0);
+    assert_eq!(walpost.metric("walpost_in_flight_records"), Some(1.0));
 }
 
 #[test]

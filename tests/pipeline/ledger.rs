@@ -132,7 +132,7 @@ proptest! {
                 }
                 Act::Begin | Act::Send { .. } | Act::Acknowledge { .. } => {}
             }
-            completed.extend(ledger.take_completed());
+            completed.extend(ledger.take_completed().map(|transaction| transaction.commit));
             prop_assert_eq!(ledger.confirmed(), Lsn(model.confirmed()));
             prop_assert_eq!(ledger.newest(), Lsn(model.newest()));
             prop_assert_eq!(ledger.outstanding(), model.in_flight().len());

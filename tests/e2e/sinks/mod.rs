@@ -6,6 +6,7 @@ mod pipe;
 mod rabbitmq;
 mod receiver;
 mod story;
+mod traces;
 mod webhook;
 
 use std::{
