@@ -7,6 +7,7 @@
 #   scripts/provision.sh kafka                      Kafka alone
 #   scripts/provision.sh rabbitmq                   RabbitMQ, as a program and not as a service
 #   scripts/provision.sh promtool                   Prometheus' checker of rules, without Prometheus
+#   scripts/provision.sh browser                    Chromium with its driver, for the tests of the status page
 #   scripts/provision.sh connect                    a Kafka Connect worker with Debezium's connector, for the long tests
 #   scripts/provision.sh tools                      cargo-deny, and what judges the files of deploy/: Helm, systemd-analyze,
 #                                                   schemas of Kubernetes
@@ -339,11 +340,21 @@ provision_promtool() {
   fi
 }
 
+# --- Chromium --------------------------------------------------------------------------------------------------------
+
+# Debian's, with the driver of the same version and letters to draw: no test tool downloads a browser of its own.
+provision_browser() {
+  local missing=()
+  command -v chromium >/dev/null || missing+=(chromium fonts-liberation fonts-inter)
+  command -v chromedriver >/dev/null || missing+=(chromium-driver)
+  [[ ${#missing[@]} -eq 0 ]] || apt_install "${missing[@]}"
+}
+
 # ---------------------------------------------------------------------------------------------------------------------
 
 provision() {
   local word
-  [[ $# -gt 0 ]] || fail 2 "usage: scripts/provision.sh [build] [servers] [kafka] [rabbitmq] [promtool] [connect] [tools] [postgres MAJOR...]"
+  [[ $# -gt 0 ]] || fail 2 "usage: scripts/provision.sh [build] [servers] [kafka] [rabbitmq] [promtool] [browser] [connect] [tools] [postgres MAJOR...]"
   while [[ $# -gt 0 ]]; do
     word=$1
     shift
@@ -352,6 +363,7 @@ provision() {
       kafka) provision_kafka ;;
       rabbitmq) provision_rabbitmq ;;
       promtool) provision_promtool ;;
+      browser) provision_browser ;;
       connect) provision_connect ;;
       tools) provision_tools ;;
       servers)
@@ -365,7 +377,7 @@ provision() {
           shift
         done
         ;;
-      *) fail 2 "unknown word $word; usage: scripts/provision.sh [build] [servers] [kafka] [rabbitmq] [promtool] [connect] [postgres MAJOR...]" ;;
+      *) fail 2 "unknown word $word; usage: scripts/provision.sh [build] [servers] [kafka] [rabbitmq] [promtool] [browser] [connect] [postgres MAJOR...]" ;;
     esac
   done
 }

@@ -30,6 +30,7 @@ mod logs;
 mod message_outbox;
 mod migration;
 mod monitoring;
+mod page;
 mod partitions;
 mod poison;
 mod producer;

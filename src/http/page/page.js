@@ -245,7 +245,7 @@ function table(heads, rows) {
   const kinds = heads.map((head) => (head === '' ? 'do' : head[0] === '#' ? 'num' : head[0] === '!' ? 'tight' : head[0] === '~' ? 'name' : null));
   const names = heads.map((head) => head.replace(/^[#!~]/, ''));
   const head = el('tr', {}, ...names.map((name, i) => el('th', { scope: 'col', class: kinds[i] }, name || el('span', { class: 'skip' }, 'Actions'))));
-  const line = (cells) => el('tr', {}, ...cells.map((cell, i) => el('td', { class: kinds[i], 'data-label': names[i] }, ...[].concat(cell))));
+  const line = (cells) => el('tr', {}, ...cells.map((cell, i) => el('td', { class: kinds[i], 'data-label': names[i] }, el('div', {}, ...[].concat(cell)))));
   return el('table', {}, el('thead', {}, head), el('tbody', {}, ...rows.map(line)));
 }
 

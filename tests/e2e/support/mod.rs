@@ -13,6 +13,7 @@ use std::{
 };
 
 pub mod broker;
+pub mod browser;
 pub mod certificates;
 pub mod connect;
 pub mod delivery;

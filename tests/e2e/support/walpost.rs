@@ -164,9 +164,14 @@ impl Walpost {
 
     /// A call of its HTTP surface, with header lines that end in `\r\n`.
     pub fn request(&self, method: &str, path: &str, headers: &str) -> Option<(u16, String)> {
+        self.request_with(method, path, headers, "")
+    }
+
+    /// The same with a body, whose length the headers say.
+    pub fn request_with(&self, method: &str, path: &str, headers: &str, body: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect_timeout(&self.http, Duration::from_secs(2)).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(5))).expect("the time is not zero");
-        write!(stream, "{method} {path} HTTP/1.0\r\nHost: {}\r\n{headers}\r\n", self.http).ok()?;
+        write!(stream, "{method} {path} HTTP/1.0\r\nHost: {}\r\n{headers}\r\n{body}", self.http).ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
         let (head, body) = answer.split_once("\r\n\r\n")?;
