@@ -18,6 +18,7 @@ pub mod idempotency;
 pub mod inbox;
 pub mod kafka;
 pub mod loggers;
+mod loopback;
 pub mod pipeline;
 pub mod postgres;
 mod printable;

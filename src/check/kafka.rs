@@ -4,7 +4,7 @@ use super::{Finding, connector_topics, size};
 use crate::{
     config::{Config, Delivery, ExactlyOnce, Topics},
     kafka::{
-        client::Unreachable,
+        client::{Unreachable, hint},
         facts::{Kafka, Topic},
         topics::Pattern,
     },
@@ -19,6 +19,9 @@ pub fn unreachable(brokers: &str, error: &Unreachable) -> Finding {
     let lower = text.to_lowercase();
     let remedy = if lower.contains("sasl") || lower.contains("authentication") {
         "mend \"sasl.username\", \"sasl.password\", \"sasl.mechanism\" and \"security.protocol\" in [kafka]"
+    } else if !hint(&text).is_empty() {
+        "TLS on that listener, and \"ssl.ca.location\" in [kafka]; or, where nobody else is on the way, \"security.protocol\" = \"plaintext\" there \
+         (--kafka security.protocol=plaintext): TLS is the default to brokers that are not on this machine"
     } else if lower.contains("ssl") || lower.contains("certificate") {
         "mend \"security.protocol\" and \"ssl.ca.location\" in [kafka], or the broker's certificate"
     } else if lower.contains("resolve") {
@@ -272,6 +275,10 @@ mod tests {
         let remedy = |reason: &str| unreachable("b:1", &Unreachable { reasons: vec![reason.to_owned()] }).remedy;
         assert!(remedy("SASL authentication error: Authentication failed").contains("sasl.password"));
         assert!(remedy("SSL handshake failed: certificate verify failed").contains("ssl.ca.location"));
+        assert!(
+            remedy("SSL handshake failed: Disconnected: connecting to a PLAINTEXT broker listener?")
+                .contains("=plaintext")
+        );
         assert!(remedy("Failed to resolve 'kafka-9:9092'").contains("host names"));
         assert!(remedy("Connect to ipv4#127.0.0.1:1 failed: Connection refused").contains("start the brokers"));
     }

@@ -16,6 +16,7 @@ mod publication;
 mod server;
 mod sink;
 mod slot;
+mod transport;
 
 use std::fmt;
 
@@ -31,6 +32,7 @@ pub use publication::{emit, publication};
 pub use server::{server, synchronous, synchronous_names};
 pub use sink::{sink, unreachable_broker};
 pub use slot::{failover, loss, lost_in, slot, slot_to_be_made};
+pub use transport::transport;
 
 /// Something that is wrong or worth knowing.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]

@@ -66,6 +66,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
         }
     };
     let (mut findings, kafka, reached) = tokio::join!(database(&config), kafka, sink::reach(&config));
+    findings.extend(check::transport(&config));
     if let Some(Err(reason)) = reached {
         findings.push(check::unreachable_broker(&reason));
     }

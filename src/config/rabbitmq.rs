@@ -5,6 +5,8 @@ use std::{fmt, path::PathBuf, time::Duration};
 use lapin::uri::{AMQPScheme, AMQPUri};
 use secrecy::{ExposeSecret, SecretString};
 
+use crate::loopback::is_loopback;
+
 /// What an AMQP frame holds at most, unless the URL says less; RabbitMQ's own default.
 const FRAME_BYTES_MAX: u32 = 128 << 10;
 
@@ -56,6 +58,10 @@ impl RabbitMq {
 
     pub fn is_tls(&self) -> bool {
         self.uri.scheme == AMQPScheme::AMQPS
+    }
+
+    pub fn is_remote(&self) -> bool {
+        !is_loopback(&self.uri.authority.host)
     }
 
     /// `host:port`.

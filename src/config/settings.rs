@@ -14,6 +14,7 @@ use super::{
     keys::{COLUMNS, KEYS, Key, Kind},
     message, preset, suggest,
 };
+use crate::loopback::remote_brokers;
 
 /// Every key that has a value, by its path. Secrets are in it: only `show` may print it.
 pub struct Settings {
@@ -50,6 +51,7 @@ impl Settings {
         }
         settings.lay_variables(environment)?;
         settings.lay_flags(flags)?;
+        settings.secure_kafka();
         settings.settle_messages()?;
         settings.one_or_many_outboxes()?;
         settings.route_by_preset();
@@ -144,6 +146,19 @@ impl Settings {
                 Err(ConfigError::Value { place: Place { origin, path: "table".to_owned() }, problem })
             }
         }
+    }
+
+    /// TLS to brokers that are not sure to be this machine, where nobody says otherwise: librdkafka's default is plain text.
+    fn secure_kafka(&mut self) {
+        const PROTOCOL: &str = "kafka.security.protocol";
+        let brokers = self.entries.get("brokers").and_then(|entry| entry.value.as_str());
+        if self.entries.contains_key(PROTOCOL) || brokers.is_none_or(|brokers| remote_brokers(brokers).next().is_none())
+        {
+            return;
+        }
+        let logs_in = self.entries.keys().any(|path| path.starts_with("kafka.sasl."));
+        let value = Value::from(if logs_in { "sasl_ssl" } else { "ssl" });
+        self.entries.insert(PROTOCOL.to_owned(), Entry { value, origin: Origin::Default });
     }
 
     /// The usual topic of the preset, where nobody gives one.

@@ -322,7 +322,7 @@ fn bounds_are_compared() {
 #[test]
 fn what_walpost_owns_may_be_repeated_but_not_changed() {
     let config = typed()
-        .file("brokers = 'k:1'\n[kafka]\n'bootstrap.servers' = 'k:1'\nacks = -1\n'enable.idempotence' = true")
+        .file("brokers = 'localhost:1'\n[kafka]\n'bootstrap.servers' = 'localhost:1'\nacks = -1\n'enable.idempotence' = true")
         .flags(&["--kafka", "delivery.timeout.ms=0"])
         .config();
     assert_eq!(config.kafka.iter().count(), 0);
@@ -704,4 +704,25 @@ fn a_configuration_of_cloudevents_that_is_shown_loads_again() {
     let shown = once.settings().unwrap().to_toml(&once.config());
     assert!(shown.contains("[cloudevents]") && shown.contains("source = \"/orders\""), "{shown}");
     assert_eq!(format!("{:?}", typed().file(&shown).config()), format!("{:?}", once.config()));
+}
+
+#[test]
+fn brokers_elsewhere_are_spoken_to_over_tls_unless_somebody_says_otherwise() {
+    for (brokers, more, protocol) in [
+        ("localhost:9092,127.0.0.1:9093", None, None),
+        ("kafka:9092", None, Some("ssl")),
+        ("localhost:9092,kafka:9092", None, Some("ssl")),
+        ("kafka:9092", Some("sasl.mechanism=PLAIN"), Some("sasl_ssl")),
+        ("kafka:9092", Some("security.protocol=plaintext"), Some("plaintext")),
+        ("kafka:9092", Some("linger.ms=5"), Some("ssl")),
+    ] {
+        let flags: Vec<_> =
+            ["--brokers", brokers].into_iter().chain(more.iter().flat_map(|more| ["--kafka", *more])).collect();
+        let config = typed().flags(&flags).resolve(Needs::NOTHING).unwrap();
+        assert_eq!(config.kafka.get("security.protocol"), protocol, "{brokers} {more:?}");
+    }
+    let shown = typed().flags(&["--brokers", "kafka:9092"]).settings().unwrap();
+    let config = typed().flags(&["--brokers", "kafka:9092"]).resolve(Needs::NOTHING).unwrap();
+    let line = shown.to_toml(&config).lines().find(|line| line.contains("security.protocol")).map(str::to_owned);
+    assert!(line.is_some_and(|line| line.contains("\"ssl\"") && line.ends_with("# default")));
 }

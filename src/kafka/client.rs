@@ -79,6 +79,16 @@ pub(super) fn metadata(client: &BaseConsumer<Reasons>, timeout: Duration) -> Res
     })
 }
 
+/// What helps against librdkafka's reason, where that does not say it.
+pub fn hint(reason: &str) -> &'static str {
+    if reason.contains("PLAINTEXT broker listener") {
+        "; where the listener is without TLS, and nobody else is on the way, write \"security.protocol\" = \"plaintext\" in [kafka] \
+         (--kafka security.protocol=plaintext): TLS is the default to brokers that are not on this machine"
+    } else {
+        ""
+    }
+}
+
 /// Most events that are looked through for a reason.
 const EVENTS_MAX: usize = 100;
 

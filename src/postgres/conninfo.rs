@@ -3,7 +3,8 @@
 //! [`ConnInfo::parse`] is pure: the environment comes in as a function, and files (password file, certificates) are
 //! read when a connection is made, so that renewed ones are found. What libpq leaves open, walpost fills in for a
 //! process that must notice a dead link by itself: `connect_timeout` is 10 s unless set (0 waits for ever, as in
-//! libpq), and TCP keepalives start after 30 s of silence and give up after three more probes at 10 s.
+//! libpq), and TCP keepalives start after 30 s of silence and give up after three more probes at 10 s. And `sslmode` is
+//! `require` unless set, where a host is not sure to be this machine.
 //!
 //! A password is never shown: neither by `Debug`, nor by `Display` (which `config show` prints), nor by an error.
 
@@ -27,6 +28,7 @@ use self::{
     settings::{Settings, default_socket_directory},
 };
 use super::socket::Address;
+use crate::loopback::is_loopback;
 
 /// One element of the host list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +60,17 @@ impl fmt::Display for Host {
             Host::Tcp { address: Some(address), .. } => address.fmt(f),
             Host::Tcp { name, address: None } => f.write_str(name),
             Host::Unix(directory) => directory.display().fmt(f),
+        }
+    }
+}
+
+impl Target {
+    /// Not sure to be this machine.
+    pub fn is_remote(&self) -> bool {
+        match &self.host {
+            Host::Tcp { address: Some(address), .. } => !address.to_canonical().is_loopback(),
+            Host::Tcp { name, address: None } => !is_loopback(name),
+            Host::Unix(_) => false,
         }
     }
 }
@@ -96,6 +109,18 @@ pub struct TlsSettings {
     pub version_min: TlsVersion,
     /// `ssl_max_protocol_version`.
     pub version_max: Option<TlsVersion>,
+}
+
+impl TlsSettings {
+    /// Whether the server has to prove who it is.
+    pub fn is_verified(&self) -> bool {
+        match (self.mode, &self.root) {
+            (TlsMode::VerifyCa | TlsMode::VerifyFull, _) => true,
+            (TlsMode::Require, RootCertificate::Default(file)) => file.as_ref().is_some_and(|file| file.exists()),
+            (TlsMode::Require, RootCertificate::File(_) | RootCertificate::System) => true,
+            (TlsMode::Disable | TlsMode::Allow | TlsMode::Prefer, _) => false,
+        }
+    }
 }
 
 /// How a dead peer is noticed.
@@ -156,6 +181,11 @@ impl ConnInfo {
             given.insert(0, (keyword.name, value));
         }
         Settings { given, variable: &variable }.resolve()
+    }
+
+    /// Whether a password is given, of the role or of the key.
+    pub fn has_secret(&self) -> bool {
+        self.password.is_some() || self.tls.key_password.is_some()
     }
 
     /// The way to one server, whatever it has become by the time it is taken again.

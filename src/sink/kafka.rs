@@ -34,6 +34,7 @@ pub use super::{
 };
 use crate::{
     config::{Config, Delivery},
+    kafka::client::hint,
     pipeline::{self, Headers, Place, Position, Record, Ticket, outbox::TableName},
     postgres::dead_letter::Replayed,
     status::{RECORDS_MAX, Recent, Recents, unix_us},
@@ -486,8 +487,9 @@ impl Kafka {
                     tracing::debug!(%code, "kafka: {text}");
                     last_error.get_or_insert_with(|| text.to_owned());
                 } else {
+                    let text = format!("{text}{}", hint(text));
                     tracing::warn!(%code, "kafka: {text}");
-                    *last_error = Some(text.to_owned());
+                    *last_error = Some(text);
                 }
                 Ok(())
             }

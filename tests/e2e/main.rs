@@ -42,6 +42,7 @@ mod relations;
 mod replay;
 mod resources;
 mod rewind;
+mod rights;
 mod routing;
 #[path = "../support/cloudevents.rs"]
 mod sdk;
@@ -60,5 +61,6 @@ mod systemd;
 mod tables;
 mod tail;
 mod transactions;
+mod transport;
 mod trials;
 mod versions;

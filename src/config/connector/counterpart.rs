@@ -11,7 +11,7 @@ use super::{
     judge,
     section::{SECTION, SINK_TYPE},
 };
-use crate::{config::kafka, postgres::quote};
+use crate::{config::kafka, loopback::remote_brokers, postgres::quote};
 
 /// One line of a configuration file.
 #[derive(Clone, Debug, PartialEq)]
@@ -153,6 +153,15 @@ impl Writer<'_> {
             } else {
                 self.line_from("kafka", name, told.value.clone(), told.key.clone());
             }
+        }
+        // Kafka's default, where walpost's own asks for more.
+        let brokers = connector.producer.brokers.as_ref().map(|told| told.value.as_str());
+        let remote = match brokers {
+            Some(brokers) => remote_brokers(brokers).next().is_some(),
+            None => !self.given.has_worker,
+        };
+        if remote && !connector.producer.properties.contains_key("security.protocol") {
+            self.line("kafka", "security.protocol", "plaintext", &["security.protocol"]);
         }
         for (key, why) in &connector.producer.left_out {
             self.note(format!("{key} means nothing here: {why}"));

@@ -5,7 +5,10 @@ use std::fmt;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::settings::Reader;
-use crate::config::ConfigError;
+use crate::{
+    config::{ConfigError, Environment},
+    loopback::is_loopback,
+};
 
 /// `database.*`.
 #[derive(Clone)]
@@ -36,7 +39,7 @@ const KEYWORDS: [(&str, &str); 4] = [
 ];
 
 impl Reader<'_> {
-    pub(super) fn database(&self) -> Result<Database, ConfigError> {
+    pub(super) fn database(&self, environment: &Environment) -> Result<Database, ConfigError> {
         let port = self.text("database.port");
         let port = port.trim().parse::<u16>().map_err(|_| {
             let problem = format!("{port:?} is no port; allowed are 1 to 65535");
@@ -52,12 +55,18 @@ impl Reader<'_> {
         if let Some((_, mode)) = keywords.iter_mut().find(|(keyword, _)| *keyword == "sslmode") {
             *mode = mode.to_ascii_lowercase();
         }
+        let host = self.required("database.hostname")?;
+        // Debezium's default, where walpost's own asks for more.
+        let said = keywords.iter().any(|(keyword, _)| *keyword == "sslmode") || environment.get("PGSSLMODE").is_some();
+        if !said && !is_loopback(&host) {
+            keywords.insert(0, ("sslmode", "prefer".to_owned()));
+        }
         if !self.switch("database.tcpKeepAlive") {
             keywords.push(("keepalives", "0".to_owned()));
         }
         let secret = |key: &str| self.optional(key).filter(|value| !value.is_empty()).map(SecretString::from);
         Ok(Database {
-            host: self.required("database.hostname")?,
+            host,
             port,
             user: self.required("database.user")?,
             password: secret("database.password"),

@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
         Ok(Connector {
             name: self.given.name.clone().or_else(|| self.optional("name")),
             host: self.given.host,
-            database: self.database()?,
+            database: self.database(environment)?,
             slot: self.text("slot.name"),
             failover: self.switch("slot.failover"),
             publication: Publication {

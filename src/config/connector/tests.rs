@@ -394,6 +394,7 @@ status_interval = "5s" # status.update.interval.ms
 
 [kafka]
 "compression.type" = "lz4" # producer.override.compression.type
+"security.protocol" = "plaintext" # security.protocol, by default
 
 [debezium]
 name = "orders" # name
@@ -416,4 +417,25 @@ transforms = "outbox" # transforms
 "##
     );
     assert!(toml.parse::<toml::Table>().is_ok(), "{toml}");
+}
+
+#[test]
+fn security_that_is_not_given_stays_debeziums() {
+    let elsewhere = import(&[
+        ("database.hostname", "db"),
+        ("producer.override.bootstrap.servers", "kafka:9092"),
+        ("producer.override.sasl.mechanism", "PLAIN"),
+    ]);
+    let toml = elsewhere.to_toml();
+    assert!(toml.contains("@db:5432/shop?sslmode=prefer\""), "{toml}");
+    assert!(toml.contains("\"security.protocol\" = \"plaintext\""), "{toml}");
+    let given = import(&[
+        ("database.hostname", "db"),
+        ("database.sslmode", "require"),
+        ("producer.override.bootstrap.servers", "kafka:9092"),
+        ("producer.override.security.protocol", "SSL"),
+    ]);
+    let toml = given.to_toml();
+    assert!(toml.contains("?sslmode=require\""), "{toml}");
+    assert!(toml.contains("\"security.protocol\" = \"SSL\""), "{toml}");
 }

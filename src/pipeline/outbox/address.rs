@@ -39,6 +39,15 @@ impl Endpoint {
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
+
+    /// An address of version 6 in brackets.
+    pub fn host(&self) -> &str {
+        self.0.host_str().unwrap_or_default()
+    }
+
+    pub fn is_tls(&self) -> bool {
+        self.0.scheme() == "https"
+    }
 }
 
 impl FromStr for Endpoint {

@@ -57,8 +57,14 @@ impl Settings<'_> {
         self.get(keyword).map(SecretString::from)
     }
 
-    pub(super) fn resolve(self) -> Result<ConnInfo, ConnInfoError> {
+    pub(super) fn resolve(mut self) -> Result<ConnInfo, ConnInfoError> {
         self.refuse_what_is_not_spoken()?;
+        let targets = self.targets()?;
+        // libpq would take a plain connection too. That is for this machine, or for those who ask for it.
+        let open = self.get("sslmode").is_none() && self.get("sslrootcert") != Some("system");
+        if open && targets.iter().any(Target::is_remote) {
+            self.given.push(("sslmode", TlsMode::Require.to_string()));
+        }
         let environment = |name: &str| (self.variable)(name).filter(|value| !value.is_empty());
         let home = environment("HOME").map(PathBuf::from);
         let user = self.get("user").map(str::to_owned);
@@ -73,7 +79,7 @@ impl Settings<'_> {
         };
         let application_name = self.get("application_name").or_else(|| self.get("fallback_application_name"));
         Ok(ConnInfo {
-            targets: self.targets()?,
+            targets,
             database: self.get("dbname").unwrap_or(&user).to_owned(),
             user,
             password: self.secret("password"),

@@ -132,7 +132,7 @@ fn printing_shows_the_settings_and_never_a_secret() {
     ] {
         let at = parse(&text).unwrap();
         assert_eq!(at.password.as_ref().unwrap().expose_secret(), secret);
-        assert_eq!(at.to_string(), "host=h password=*** sslpassword=*** application_name='a b'");
+        assert_eq!(at.to_string(), "host=h password=*** sslmode=require sslpassword=*** application_name='a b'");
         let debug = format!("{at:?} {:?}", at.tls);
         assert!(!debug.contains("ss'w") && !debug.contains("%o"), "{debug}");
     }
@@ -157,4 +157,30 @@ fn the_password_file_serves_hosts_and_the_local_socket() {
     assert_eq!(password("host=db dbname=other").as_deref(), None);
     assert_eq!(password("host=/run/pg").as_deref(), Some("socket"));
     assert_eq!(password("host=db dbname=app password=given").as_deref(), Some("given"));
+}
+
+#[test]
+fn tls_is_the_default_where_a_host_is_not_sure_to_be_this_machine() {
+    for (text, mode) in [
+        ("host=localhost", TlsMode::Prefer),
+        ("host=127.0.0.1", TlsMode::Prefer),
+        ("host=/tmp", TlsMode::Prefer),
+        ("host=db hostaddr=127.0.0.1", TlsMode::Prefer),
+        ("hostaddr=::ffff:127.0.0.1", TlsMode::Prefer),
+        ("postgres://[::1]/app", TlsMode::Prefer),
+        ("host=db", TlsMode::Require),
+        ("host=localhost hostaddr=10.0.0.1", TlsMode::Require),
+        ("host=localhost,db", TlsMode::Require),
+        ("host=127.1", TlsMode::Require),
+        ("host=db sslnegotiation=direct", TlsMode::Require),
+        ("host=db sslmode=disable", TlsMode::Disable),
+        ("host=db sslmode=prefer", TlsMode::Prefer),
+        ("host=db sslrootcert=system", TlsMode::VerifyFull),
+    ] {
+        assert_eq!(parse(text).unwrap().tls.mode, mode, "{text}");
+    }
+    // What is shown means the same when it is read back.
+    assert_eq!(parse("host=db").unwrap().to_string(), "host=db sslmode=require");
+    let by_variable = with_variables("host=db", &[("USER", "os"), ("PGSSLMODE", "prefer")]).unwrap();
+    assert_eq!(by_variable.tls.mode, TlsMode::Prefer);
 }

@@ -12,7 +12,7 @@ use crate::postgres::{conninfo::TlsMode, error::ErrorKind, socket::Address};
 pub enum TlsError {
     /// The server has none.
     #[error(
-        "PostgreSQL at {at} offers no TLS and sslmode={mode} demands it: ALTER SYSTEM SET ssl = on with a certificate in place, then SELECT pg_reload_conf(); or lower sslmode"
+        "PostgreSQL at {at} offers no TLS and sslmode={mode} demands it: ALTER SYSTEM SET ssl = on with a certificate in place, then SELECT pg_reload_conf(); or, where nobody else is on the way, sslmode=disable in the connection string (without sslmode TLS is needed to all but this machine)"
     )]
     Unoffered {
         /// Where.
