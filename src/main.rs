@@ -8,7 +8,15 @@ use walpost::{
     config::Environment,
 };
 
+/// Set to 1 it leaves core files, and debuggers of the same user, to what the system allows.
+const CORE_DUMPS: &str = "WALPOST_CORE_DUMPS";
+
 fn main() -> ExitCode {
+    // Memory holds passwords and payloads: no core file, wherever the system sends them, and no look from outside.
+    if std::env::var_os(CORE_DUMPS).is_none_or(|value| value != "1") {
+        // Where that cannot be had, the system has no core files either.
+        let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(answer) => {

@@ -3,7 +3,7 @@
 //! A control character in a payload can move the cursor, retitle the window or type into the shell; a direction mark
 //! can make a line read as another. Neither is ever printed as it is.
 
-use std::fmt::Write;
+use std::{borrow::Cow, fmt::Write};
 
 use serde_json::{Map, Value};
 
@@ -28,6 +28,17 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
         }
     }
     text
+}
+
+/// What a record is addressed to, for people: of a URL only what names the host, for its path is often a secret that opens
+/// the door.
+pub(crate) fn address(address: &str) -> Cow<'_, str> {
+    let Some((scheme, rest)) = address.split_once("://") else { return address.into() };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    match &rest[end..] {
+        "" | "/" => address.into(),
+        _ => format!("{scheme}://{}/***", &rest[..end]).into(),
+    }
 }
 
 /// JSON text, the same value, in which no character drives a terminal: they stand in strings only, where JSON has an

@@ -15,7 +15,7 @@ use super::{
 const PREFIX: &str = "WALPOST_";
 
 /// Variables that are no keys: the file's own path, and what the command line reads before there is a configuration.
-const NO_KEYS: [&str; 4] = [CONFIG_FILE, WORKER_FILE, "WALPOST_LOG_LEVEL", "WALPOST_LOG_FORMAT"];
+const NO_KEYS: [&str; 5] = [CONFIG_FILE, WORKER_FILE, "WALPOST_LOG_LEVEL", "WALPOST_LOG_FORMAT", "WALPOST_CORE_DUMPS"];
 
 /// Names the configuration file where no `-c` does.
 pub(super) const CONFIG_FILE: &str = "WALPOST_CONFIG";

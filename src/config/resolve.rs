@@ -18,7 +18,8 @@ use crate::{
 };
 
 use super::{
-    Config, ConfigError, Delivery, Environment, ExactlyOnce, Needs, OnSlotLoss, Rota, Settings, Sink, Snapshot, Topics,
+    Config, ConfigError, Delivery, Environment, ExactlyOnce, Needs, OnSlotLoss, Origin, Place, Rota, Settings, Sink,
+    Snapshot, Topics,
     bounds::{self, Contradiction},
     cloudevents,
     connector::{SnapshotMode, shown},
@@ -137,8 +138,17 @@ impl Settings {
             // Nobody will connect there.
             (None, None) => ("database_url", "user=walpost".into()),
         };
-        ConnInfo::parse(url.expose_secret(), |name| environment.get(name))
-            .map_err(|source| ConfigError::Database { place: self.place(path), source })
+        let place = self.place(path);
+        let info = match ConnInfo::parse(url.expose_secret(), |name| environment.get(name)) {
+            Ok(info) => info,
+            Err(source) => return Err(ConfigError::Database { place, source }),
+        };
+        let of_its_own =
+            || ConnInfo::parse(url.expose_secret(), |name| environment.get(name).filter(|_| name == "USER"));
+        if matches!(place.origin, Origin::Flag(_)) && of_its_own().is_ok_and(|own| own.has_secret()) {
+            warn_of_flag(&place, "WALPOST_DATABASE_URL, database_url_file, PGPASSWORD or the password file");
+        }
+        Ok(info)
     }
 
     fn brokers(&self, typed: &Typed, needs: Needs) -> Result<String, ConfigError> {
@@ -178,6 +188,10 @@ impl Settings {
                 Some(secret) => (secret, self.secret(&path, text)?.expose_secret().to_owned()),
                 None => (name.as_str(), text.clone()),
             };
+            let place = self.place(&path);
+            if kafka::is_secret(name) && path.ends_with(name) && matches!(place.origin, Origin::Flag(_)) {
+                warn_of_flag(&place, &format!("a variable, or \"{name}_file\" in [kafka]"));
+            }
             let refuse = |problem| self.refuse(&path, problem);
             match kafka::judge(name, &value, typed.brokers.as_deref()).map_err(refuse)? {
                 Verdict::Owned => {}
@@ -199,6 +213,9 @@ impl Settings {
             (None, None) if is_needed => return Err(missing("rabbitmq.url")),
             (None, None) => return Ok(None),
         };
+        if matches!(self.place(path).origin, Origin::Flag(_)) && path == "rabbitmq.url" {
+            warn_of_flag(&self.place(path), "WALPOST_RABBITMQ_URL or rabbitmq.url_file");
+        }
         let mut rabbitmq = RabbitMq::parse(&url, typed.heartbeat).map_err(|problem| self.refuse(path, problem))?;
         let files = [
             ("rabbitmq.ca_file", &typed.ca_file),
@@ -271,6 +288,13 @@ impl Outbox {
             order_by: self.order_by,
         }
     }
+}
+
+/// A command line is no place for secrets.
+pub(super) fn warn_of_flag(place: &Place, instead: &str) {
+    tracing::warn!(
+        "{place} holds a secret, and every user of this machine sees the command line (ps); give it by {instead}"
+    );
 }
 
 fn missing(path: &'static str) -> ConfigError {

@@ -12,6 +12,7 @@ use super::{
     keys::{KEYS, Key, Kind},
     settings::Entry,
 };
+use crate::printable::address;
 
 /// What stands for a secret; a password in the connection string hides itself.
 const HIDDEN: &str = "***";
@@ -82,12 +83,37 @@ fn push_entry(text: &mut String, name: &str, value: &Value, origin: &Origin) {
 fn push_outbox(text: &mut String, outbox: &Value, origin: &Origin) {
     push(text, format_args!("\n{:<COMMENT_AT$} # {origin}\n", "[[outbox]]"));
     for (name, value) in outbox.as_table().into_iter().flatten() {
+        let value = match name.as_str() {
+            "webhook" => within_webhook(value),
+            _ => value.clone(),
+        };
         push(text, format_args!("{} = {value}\n", quoted(name)));
     }
 }
 
+/// What an outbox has of its own in `webhook`: its URL.
+fn within_webhook(value: &Value) -> Value {
+    let members = value.as_table().into_iter().flatten();
+    let hidden = |(name, value): (&String, &Value)| (name.clone(), value.as_str().map_or(value.clone(), of_url));
+    Value::Table(members.map(hidden).collect())
+}
+
+fn of_url(url: &str) -> Value {
+    Value::from(address(url).as_ref())
+}
+
 fn shown(path: &str, value: &Value, config: &Config) -> Value {
-    if path == "database_url" {
+    if path == "outbox" {
+        let mut outboxes = value.clone();
+        for outbox in outboxes.as_array_mut().into_iter().flatten().filter_map(Value::as_table_mut) {
+            if let Some(webhook) = outbox.get_mut("webhook") {
+                *webhook = within_webhook(webhook);
+            }
+        }
+        outboxes
+    } else if path == "webhook.url" || path.starts_with("webhook_urls.") {
+        value.as_str().map_or(value.clone(), of_url)
+    } else if path == "database_url" {
         Value::from(config.database.to_string())
     } else if let ("rabbitmq.url", Some(rabbitmq)) = (path, &config.rabbitmq) {
         Value::from(rabbitmq.shown())

@@ -10,7 +10,7 @@ use hyper::header::HeaderName;
 use openssl::x509::X509;
 use secrecy::{ExposeSecret, SecretSlice, SecretString};
 
-use super::{ConfigError, Settings, typed};
+use super::{ConfigError, Origin, Settings, resolve::warn_of_flag, typed};
 
 /// How secrets of Standard Webhooks begin.
 const PREFIX: &str = "whsec_";
@@ -145,6 +145,10 @@ impl Settings {
             (None, Some(file)) => (file_path.as_str(), self.secret(&file_path, file)?),
             (None, None) => return Ok(None),
         };
+        let place = self.place(path);
+        if !path.ends_with("_file") && matches!(place.origin, Origin::Flag(_)) {
+            warn_of_flag(&place, &format!("a variable, or {path}_file"));
+        }
         SigningKey::parse(secret.expose_secret()).map(Some).map_err(|problem| self.refuse(path, problem))
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     postgres::dead_letter::Stored,
-    printable::{insert_bytes, printable},
+    printable::{address, insert_bytes, printable},
 };
 
 /// One line: when, what became of it, why, and which event.
@@ -22,7 +22,7 @@ pub(super) fn as_line(stored: &Stored) -> String {
         letter.class,
         or(Some(&letter.event_id), "without id"),
         aggregate(stored),
-        letter.topic.as_ref().map(|topic| format!(" to {}", shown(topic))).unwrap_or_default(),
+        letter.topic.as_ref().map(|topic| format!(" to {}", shown(&address(topic)))).unwrap_or_default(),
     )
 }
 
@@ -54,7 +54,7 @@ pub(super) fn as_text(stored: &Stored) -> String {
     line("event type", or(letter.event_type.as_ref(), "none"));
     line("position", format!("{}, transaction {}", letter.position, letter.xid));
     line("slot", format!("{} of system {}", shown(&stored.slot), shown(&stored.system_identifier)));
-    line("topic", or(letter.topic.as_ref(), "none"));
+    line("topic", letter.topic.as_ref().map_or("none".to_owned(), |topic| shown(&address(topic))));
     line("partition", letter.partition.map_or("by key".to_owned(), |partition| partition.to_string()));
     line("key", letter.key.as_deref().map_or("none".to_owned(), bytes));
     let at = Timestamp::from_millisecond(letter.timestamp_ms).ok().filter(|_| letter.timestamp_ms != 0);
@@ -93,7 +93,7 @@ pub(super) fn as_json(stored: &Stored, bodies: bool) -> Value {
     insert("aggregate_type", letter.aggregate_type.clone().into());
     insert("aggregate_id", letter.aggregate_id.clone().into());
     insert("event_type", letter.event_type.clone().into());
-    insert("topic", letter.topic.clone().into());
+    insert("topic", letter.topic.as_ref().map(|topic| address(topic)).into());
     insert("partition", letter.partition.into());
     insert("timestamp_ms", letter.timestamp_ms.into());
     insert_bytes(&mut object, "key", letter.key.as_deref());

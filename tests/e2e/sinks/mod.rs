@@ -5,6 +5,7 @@ mod kafka;
 mod pipe;
 mod rabbitmq;
 mod receiver;
+mod secrets;
 mod story;
 mod traces;
 mod webhook;
