@@ -117,7 +117,7 @@ impl Proof {
 
     fn published(&self) -> String {
         match (&self.progress, self.published_at()) {
-            (None, _) => "not known (walpost setup makes the table that says)".to_owned(),
+            (None, _) => "not known (walpost setup makes the table that says; walpost_operate may read it)".to_owned(),
             (Some(_), _) if !self.is_ours => "not known: the proof is of another server (walpost setup)".to_owned(),
             (Some(_), None) => "nothing is proven yet".to_owned(),
             (Some(_), Some(at)) => format!("all that was committed by {at:.3}"),

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, stdin};
 
 use anyhow::bail;
+use tokio_postgres::error::SqlState;
 
 use super::{Exit, ask, output};
 use crate::{
@@ -10,7 +11,7 @@ use crate::{
     postgres::{bookmark::Bookmark, quote, server::Server, slot::Slot, sql},
     setup::{
         names,
-        record::Kind,
+        record::{self, Kind},
         tables,
         teardown::{self, Facts, Half, Item},
     },
@@ -41,7 +42,15 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     let config = tables::look_up(&client, config).await?;
     let server = Server::read(&client).await?;
     let database = quote::ident(&server.database);
-    let Some(facts) = Facts::read(&client, &config, server.major()).await? else {
+    let facts = match Facts::read(&client, &config, server.major()).await {
+        Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => bail!(
+            "role {} may not read {}: log in as the role that ran walpost setup, which owns what is dropped, or as a superuser",
+            server.role.name,
+            quote::qualified(names::home(&config), record::TABLE)
+        ),
+        facts => facts?,
+    };
+    let Some(facts) = facts else {
         output::print(format_args!(
             "database {database} has no record of a set-up in schema {}: nothing is dropped\n{}",
             quote::ident(names::home(&config)),
