@@ -1,16 +1,24 @@
-//! Writes inputs for the fuzzer to start from: a stream that has every message, whole and message by message.
+//! Writes inputs for the fuzzer to start from: for `decoder` a stream that has every message, whole and message by message.
 //!
 //! `cargo run --manifest-path fuzz/Cargo.toml --bin seeds` from the repository's root.
 
 use std::{fs, io, path::Path};
 
 mod chunks;
+mod corpus;
 #[path = "../tests/support/encode.rs"]
 mod encode;
 #[path = "../tests/support/sample.rs"]
 mod sample;
 
 fn main() -> io::Result<()> {
+    for (target, inputs) in corpus::seeds() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+        fs::create_dir_all(&folder)?;
+        for (number, input) in inputs.iter().enumerate() {
+            fs::write(folder.join(format!("seed-{number:02}")), input)?;
+        }
+    }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/decoder");
     fs::create_dir_all(&folder)?;
     let frames = sample::frames();
