@@ -248,7 +248,7 @@ pub(super) struct OutboxRoute {
 
 #[derive(Deserialize)]
 pub(super) struct OutboxWebhook {
-    #[serde(deserialize_with = "value::template")]
+    #[serde(deserialize_with = "value::url_template")]
     pub(super) url: Template,
 }
 

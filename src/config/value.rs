@@ -16,7 +16,7 @@ use crate::pipeline::{
         cloudevents_text::{flaw, is_envelope, is_media_type},
         is_topic,
     },
-    template::Template,
+    template::{Template, TemplateError},
 };
 
 use super::identifier::catalog_name;
@@ -136,6 +136,17 @@ pub(super) fn timestamp<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp,
 
 pub(super) fn template<'de, D: Deserializer<'de>>(from: D) -> Result<Template, D::Error> {
     text(from)?.parse().map_err(D::Error::custom)
+}
+
+/// The same, of a URL: its path may be a secret, and is not repeated.
+pub(super) fn url_template<'de, D: Deserializer<'de>>(from: D) -> Result<Template, D::Error> {
+    text(from)?.parse().map_err(|error| {
+        D::Error::custom(match error {
+            TemplateError::Unclosed(_) => "the URL opens ${ and never closes it; write ${column}".to_owned(),
+            TemplateError::NoColumn(_) => "the URL has an empty ${}; write ${column}".to_owned(),
+            TemplateError::Empty => "the URL is empty; write one such as https://example.com/events".to_owned(),
+        })
+    })
 }
 
 pub(super) fn optional_template<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Template>, D::Error> {

@@ -33,6 +33,7 @@ use crate::{
         conninfo::ConnInfo,
         dead_letter::{Aggregate, Choice, Desk, LETTERS_MAX, Line, State},
     },
+    printable::address,
     setup::names,
 };
 
@@ -290,7 +291,7 @@ fn line(line: &Line) -> Value {
         "aggregate_type": line.aggregate_type,
         "aggregate_id": line.aggregate_id,
         "source_table": line.source_table,
-        "topic": line.topic,
+        "topic": line.topic.as_deref().map(address),
         "position": line.position,
         "state": line.state,
         "reason_class": line.reason_class,

@@ -31,7 +31,7 @@ const PATH: &str = "T0KENinPATHs3cret8";
 const QUERY: &str = "T0KENinQUERYs3cret9";
 const BY_TYPE: &str = "T0KENbyTYPEs3cret10";
 const SIGNING: [&str; 2] =
-    ["MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw0123456789a", "ZzZQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw0123456789b"];
+    ["MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw0123456789A", "ZzZQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw0123456789Q"];
 
 fn percent_encoded(text: &str, kept: &str) -> String {
     let keep = |byte: u8| byte.is_ascii_alphanumeric() || kept.as_bytes().contains(&byte);
@@ -211,7 +211,9 @@ fn no_core_file_holds_what_was_in_memory() {
         }
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("sh is there");
         eventually(WITHIN, "it streams", || outbox.walsender());
-        assert!(clean("kill").args(["-ABRT", &child.id().to_string()]).status().expect("kill is there").success());
+        assert!(
+            clean("sh").args(["-c", "kill -ABRT $0", &child.id().to_string()]).status().expect("sh is there").success()
+        );
         let status = child.wait().expect("it is ours");
         assert_eq!(status.signal(), Some(6));
         eventually(WITHIN, "the slot is free", || outbox.walsender().is_none().then_some(()));
