@@ -3,7 +3,11 @@
 //! Bytes come from the server. Seconds only a running walpost knows, so they are asked of its HTTP surface and are
 //! unknown without one: no value is made up.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    io::{IsTerminal, stdout},
+    net::SocketAddr,
+    time::Duration,
+};
 
 use anyhow::bail;
 use comfy_table::{Table, presets};
@@ -11,12 +15,13 @@ use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    time::timeout,
+    time::{sleep, timeout},
 };
 use tokio_postgres::Client;
 
-use super::{Exit, bookmark, output};
+use super::{Exit, bars, bookmark, output};
 use crate::{
+    chain::Chain,
     check,
     config::{Config, Flags, Needs},
     postgres::{
@@ -34,6 +39,14 @@ use crate::{
 
 /// How long a walpost on this machine may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often a watch may look, and how long one look may take.
+const WATCH_MIN: Duration = Duration::from_millis(200);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(30);
+/// What a terminal does: empty the screen, begin at its top, end a line with nothing behind it, leave nothing below.
+const CLEAR: &str = "\x1b[2J";
+const HOME: &str = "\x1b[H";
+const LINE_END: &str = "\x1b[K\n";
+const REST: &str = "\x1b[J";
 /// How long the server may look for what is not proven.
 const UNPROVEN_LIMIT: Duration = Duration::from_secs(5);
 /// Its answer is a few hundred bytes; another server's may be anything.
@@ -41,42 +54,123 @@ const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
 /// Show the slot: who streams from it, and how far behind it is
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  walpost status -c walpost.toml --json")]
+#[command(after_help = "Examples:\n  walpost status -c walpost.toml --json\n  walpost status --watch=5s")]
 pub struct Args {
-    /// Print JSON.
+    /// Print JSON; with --watch one object a line.
     #[arg(long)]
     json: bool,
+    /// Show it again and again, every 2 s or as often as said, until Ctrl-C.
+    #[arg(
+        long,
+        value_name = "EVERY",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "2s",
+        value_parser = every
+    )]
+    watch: Option<Duration>,
     #[command(flatten)]
     flags: Flags,
 }
 
+fn every(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(every) if every >= WATCH_MIN => Ok(every),
+        Ok(_) => Err(format!("the server is asked every {} at most", humantime::format_duration(WATCH_MIN))),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
     let config = Config::load(&args.flags, Needs::DATABASE)?;
-    let client = sql::connect(&config.database).await?;
-    let config = tables::look_up(&client, config).await?;
-    let server = Server::read(&client).await?;
-    let Some(slot) = Slot::read(&client, server.major(), &config.slot).await? else {
-        bail!(
-            "there is no slot {} on the server of database {}: walpost check says why and what mends that",
-            quote::ident(&config.slot),
-            quote::ident(&server.database)
-        );
-    };
-    let proof = Proof::read(&client, &config).await?;
-    let bookmarks = Bookmark::all(&client, server.major(), &config.slot).await?;
-    // With nobody on the slot, what streams is on another server with a slot of the same name.
-    let running = match config.http_listen {
-        Some(address) => {
-            ask_walpost(address, &config.slot).await.filter(|running| slot.active || !running.is_attached())
+    match args.watch {
+        Some(every) => tokio::select! {
+            stopped = tokio::signal::ctrl_c() => stopped.map(|()| Exit::Done).map_err(Into::into),
+            ended = watch(&config, args.json, every) => ended,
+        },
+        None => {
+            let client = sql::connect(&config.database).await?;
+            output::print(Look::take(&client, &config).await?.text(args.json))?;
+            Ok(Exit::Done)
         }
-        None => None,
-    };
-    if args.json {
-        output::print(format_args!("{}\n", as_json(&slot, &proof, &bookmarks, running.as_ref())))?;
-    } else {
-        output::print(format_args!("{}\n", as_table(&slot, &proof, &bookmarks, running.as_ref()).trim_fmt()))?;
     }
-    Ok(Exit::Done)
+}
+
+/// Never ends by itself: what cannot be seen now may come back.
+async fn watch(config: &Config, json: bool, every: Duration) -> anyhow::Result<Exit> {
+    let redraws = !json && stdout().is_terminal();
+    if redraws {
+        output::print(CLEAR)?;
+    }
+    let mut client = None;
+    loop {
+        let looked = timeout(WATCH_TIMEOUT, async {
+            let client = match client.take() {
+                Some(client) => client,
+                None => sql::connect(&config.database).await?,
+            };
+            let look = Look::take(&client, config).await?;
+            anyhow::Ok((look, client))
+        });
+        let text = match looked.await {
+            Ok(Ok((look, same))) => {
+                client = Some(same);
+                look.text(json)
+            }
+            Ok(Err(error)) => failed(&Chain(&*error).to_string(), json),
+            Err(_) => failed(&format!("the server does not answer within {WATCH_TIMEOUT:?}"), json),
+        };
+        match redraws {
+            true => output::print(format_args!("{HOME}{}{REST}", text.replace('\n', LINE_END)))?,
+            false if json => output::print(text)?,
+            false => output::print(format_args!("{:.0}\n{text}\n", jiff::Timestamp::now()))?,
+        }
+        sleep(every).await;
+    }
+}
+
+fn failed(error: &str, json: bool) -> String {
+    if json { format!("{}\n", json!({ "error": error })) } else { format!("error: {}\n", printable(error.as_bytes())) }
+}
+
+/// All that is known at one moment.
+struct Look {
+    slot: Slot,
+    proof: Proof,
+    bookmarks: Vec<Bookmark>,
+    running: Option<Running>,
+}
+
+impl Look {
+    async fn take(client: &Client, config: &Config) -> anyhow::Result<Look> {
+        let config = tables::look_up(client, config.clone()).await?;
+        let server = Server::read(client).await?;
+        let Some(slot) = Slot::read(client, server.major(), &config.slot).await? else {
+            bail!(
+                "there is no slot {} on the server of database {}: walpost check says why and what mends that",
+                quote::ident(&config.slot),
+                quote::ident(&server.database)
+            );
+        };
+        let proof = Proof::read(client, &config).await?;
+        let bookmarks = Bookmark::all(client, server.major(), &config.slot).await?;
+        // With nobody on the slot, what streams is on another server with a slot of the same name.
+        let running = match config.http_listen {
+            Some(address) => {
+                ask_walpost(address, &config.slot).await.filter(|running| slot.active || !running.is_attached())
+            }
+            None => None,
+        };
+        Ok(Look { slot, proof, bookmarks, running })
+    }
+
+    fn text(&self, json: bool) -> String {
+        let Look { slot, proof, bookmarks, running } = self;
+        match json {
+            true => format!("{}\n", as_json(slot, proof, bookmarks, running.as_ref())),
+            false => format!("{}\n", as_table(slot, proof, bookmarks, running.as_ref()).trim_fmt()),
+        }
+    }
 }
 
 /// What is proven published.
@@ -145,6 +239,8 @@ struct Running {
     state: Option<String>,
     reason: Option<String>,
     lag_seconds: Option<f64>,
+    /// Rows of the tables that are sent, of about so many.
+    reading: Option<(u64, Option<u64>)>,
 }
 
 impl Running {
@@ -191,6 +287,9 @@ fn running(answer: &[u8], slot: &str) -> Option<Running> {
         state: text("state"),
         reason: text("reason"),
         lag_seconds: status.get("lag_seconds").and_then(Value::as_f64).filter(|seconds| *seconds >= 0.0),
+        reading: status.get("reading").and_then(|reading| {
+            Some((reading.get("rows")?.as_u64()?, reading.get("rows_estimated").and_then(Value::as_u64)))
+        }),
     })
 }
 
@@ -253,6 +352,11 @@ fn as_table(slot: &Slot, proof: &Proof, bookmarks: &[Bookmark], running: Option<
         };
         row("reading", format!("{what}, since {since:.3}"));
     }
+    if let Some((rows, estimated)) = running.and_then(|running| running.reading) {
+        // The server only estimates.
+        let of = estimated.map(|whole| format!(" of about {whole} {}", bars::line(rows, whole.max(rows))));
+        row("read", format!("{rows} rows{}", of.unwrap_or_default()));
+    }
     row(
         "kept log",
         format!(
@@ -263,11 +367,14 @@ fn as_table(slot: &Slot, proof: &Proof, bookmarks: &[Bookmark], running: Option<
     );
     let wal = slot.invalidation.as_ref().map(|reason| format!(", lost: {reason}")).unwrap_or_default();
     row("log status", format!("{}{wal}", slot.wal_status.clone().unwrap_or_else(unknown)));
-    row(
-        "lost after",
-        slot.safe_bytes
-            .map_or("never (no limit is set)".to_owned(), |safe| format!("{} more of log", check::size(safe.max(0)))),
-    );
+    if slot.wal_status.as_deref() != Some("lost") {
+        let after = slot.safe_bytes.map(|safe| format!("{} more of log", check::size(safe.max(0))));
+        row("lost after", after.unwrap_or_else(|| "never (no limit is set)".to_owned()));
+    }
+    if let (Some(kept), Some(safe)) = (slot.retained_bytes, slot.safe_bytes) {
+        let [kept, safe] = [kept, safe].map(|bytes| u64::try_from(bytes).unwrap_or(0));
+        row("limit used", bars::line(kept, kept + safe));
+    }
     for (number, bookmark) in bookmarks.iter().enumerate() {
         let lost = if bookmark.slot.lost() { ", lost" } else { "" };
         let from = bookmark.slot.confirmed.map_or_else(unknown, |lsn| lsn.to_string());
@@ -309,17 +416,23 @@ mod tests {
         let answer =
             |body: &str| format!("HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\n{body}").into_bytes();
         let said = running(&answer(r#"{"slot":"s","state":"streaming","reason":null,"lag_seconds":0.25}"#), "s");
-        assert_eq!(said, Some(Running { state: Some("streaming".into()), reason: None, lag_seconds: Some(0.25) }));
+        assert_eq!(
+            said,
+            Some(Running { state: Some("streaming".into()), reason: None, lag_seconds: Some(0.25), reading: None })
+        );
         assert_eq!(running(&answer(r#"{"slot":"other","lag_seconds":1}"#), "s"), None);
         assert_eq!(running(&answer("<html>"), "s"), None);
         assert_eq!(running(b"garbage", "s"), None);
+        let reads =
+            running(&answer(r#"{"slot":"s","reading":{"kind":"initial","rows":7,"rows_estimated":null}}"#), "s");
+        assert_eq!(reads.unwrap().reading, Some((7, None)));
         let absurd = running(&answer(r#"{"slot":"s","lag_seconds":-1800000000}"#), "s");
         assert_eq!(absurd.unwrap().lag_seconds, None);
     }
 
     #[test]
     fn one_that_does_not_stream_is_told_from_none() {
-        let connecting = Running { state: Some("connecting".into()), reason: None, lag_seconds: None };
+        let connecting = Running { state: Some("connecting".into()), reason: None, lag_seconds: None, reading: None };
         assert!(!connecting.is_attached() && lag_seconds(Some(&connecting)).contains("does not stream"));
         assert!(lag_seconds(None).contains("no running walpost"));
     }

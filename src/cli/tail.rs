@@ -1,5 +1,7 @@
 //! `walpost tail`: what arrives in Kafka, readably.
 
+mod filter;
+
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
@@ -7,9 +9,10 @@ use jiff::Timestamp;
 use rdkafka::message::{BorrowedMessage, Header, Headers, Message};
 use serde_json::{Map, Value, json};
 
+use self::filter::Filter;
 use super::{Exit, output};
 use crate::{
-    config::{Config, Flags, Needs},
+    config::{Config, Flags, Needs, Sink},
     kafka::{
         client,
         tail::{From, Tail},
@@ -18,22 +21,30 @@ use crate::{
     printable::{insert_bytes, printable, printable_json},
 };
 
+/// Once all that is asked for is in the past, the end is where no more records come for so long.
+const QUIET: Duration = Duration::from_secs(2);
+
 /// Print records of the topics as they arrive, with key and headers
 ///
 /// Reads without a consumer group and commits nothing. Without topics: those of the configuration's templates, as in
 /// outbox.event.*; events with a destination of their own go elsewhere. Of Kafka transactions only
 /// committed records are shown, unless --kafka isolation.level=read_uncommitted. Control characters are escaped.
+/// Values of one filter add up, filters narrow each other down.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  walpost tail --brokers kafka:9092\n  \
-                        walpost tail 'outbox.event.*' --from-beginning -n 10 --json --timeout 30s")]
+                        walpost tail 'outbox.event.*' --from-beginning -n 10 --json --timeout 30s\n  \
+                        walpost tail --aggregate order/o-812 --since 2h --until 1h\n  \
+                        walpost tail --type OrderPlaced --header tenant=acme")]
 pub struct Args {
     /// Topics; * stands for any text.
     #[arg(value_name = "TOPIC")]
     topics: Vec<Pattern>,
     /// Begin with the oldest record rather than with the next one.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "since")]
     from_beginning: bool,
-    /// Stop after so many records.
+    #[command(flatten)]
+    filter: Filter,
+    /// Stop after so many records that are shown.
     #[arg(long, short = 'n', value_name = "N")]
     count: Option<u64>,
     /// Stop after so long; with fewer records than --count the exit code is 1.
@@ -47,14 +58,32 @@ pub struct Args {
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<Exit> {
-    let config = Config::load(&args.flags, Needs::KAFKA)?;
+    let config = Config::load(&args.flags, Needs::NOTHING)?;
+    let instead = match config.sink {
+        Sink::Kafka => None,
+        Sink::Webhook => Some("a receiver sees the requests; walpost replay --stdout prints events as they were sent"),
+        Sink::RabbitMq => {
+            Some("bind a queue of your own to the exchange; walpost replay --stdout prints events as they were sent")
+        }
+        Sink::Stdout => Some("what walpost run writes to standard output is all there is"),
+    };
+    if let Some(instead) = instead {
+        bail!("walpost tail reads Kafka's topics, and sink.kind is another: {instead}");
+    }
+    // What it lacks for Kafka is named now.
+    let config = Config::load(&args.flags, Needs::KAFKA).map(|_| config)?;
     let patterns = if args.topics.is_empty() { Pattern::events(&config) } else { args.topics.clone() };
     let names = patterns.iter().map(Pattern::to_string).collect::<Vec<_>>().join(" ");
     let properties = client::consumer_properties(&config);
     // A thread of its own: librdkafka's calls block.
     tokio::task::spawn_blocking(move || {
-        let from = if args.from_beginning { From::Beginning } else { From::End };
-        let mut tail = Tail::start(&properties, patterns, from)?;
+        let from = match args.filter.since {
+            Some(since) => From::Time(filter::millis(since)),
+            // What is over is all there.
+            None if args.from_beginning || args.filter.is_over() => From::Beginning,
+            None => From::End,
+        };
+        let mut tail = Tail::start(&properties, patterns, args.filter.partitions.clone(), from)?;
         if tail.partitions() == 0 {
             tracing::warn!(topics = names, "there is no such topic yet; waiting for it");
         } else {
@@ -75,7 +104,13 @@ fn follow(tail: &mut Tail, args: &Args) -> anyhow::Result<Exit> {
                 None => Ok(Exit::Done),
             };
         }
-        if let Some(record) = tail.poll()? {
+        if args.filter.is_over() && tail.is_quiet_for(QUIET) {
+            return match args.count {
+                Some(count) => bail!("{seen} of {count} records came before --until"),
+                None => Ok(Exit::Done),
+            };
+        }
+        if let Some(record) = tail.poll()?.filter(|record| args.filter.lets_through(record)) {
             seen += 1;
             output::print(if args.json { as_json(&record) } else { as_text(&record) })?;
         }

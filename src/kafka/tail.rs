@@ -30,6 +30,8 @@ const POLL: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
     Beginning,
+    /// The first record with this time or a later one, in milliseconds since 1970.
+    Time(i64),
     End,
 }
 
@@ -37,8 +39,13 @@ pub enum From {
 pub struct Tail {
     consumer: BaseConsumer<Reasons>,
     patterns: Vec<Pattern>,
+    /// None: all.
+    partitions: Vec<i32>,
     assigned: BTreeSet<(String, i32)>,
     looked: Instant,
+    /// When a record came last, and when the brokers answered last.
+    heard: Instant,
+    answered: Instant,
 }
 
 /// Why no more records come.
@@ -51,10 +58,18 @@ pub enum TailError {
 }
 
 impl Tail {
-    /// Stands at the given place in all partitions that match; records produced from then on are seen.
-    pub fn start(properties: &ClientConfig, patterns: Vec<Pattern>, from: From) -> Result<Tail, TailError> {
+    /// Stands at the given place in all partitions that match, or in those with these numbers; records produced from then on
+    /// are seen.
+    pub fn start(
+        properties: &ClientConfig,
+        patterns: Vec<Pattern>,
+        partitions: Vec<i32>,
+        from: From,
+    ) -> Result<Tail, TailError> {
         let consumer = properties.create_with_context(Reasons::default())?;
-        let mut tail = Tail { consumer, patterns, assigned: BTreeSet::new(), looked: Instant::now() };
+        let now = Instant::now();
+        let (assigned, looked, heard, answered) = (BTreeSet::new(), now, now, now);
+        let mut tail = Tail { consumer, patterns, partitions, assigned, looked, heard, answered };
         let found = tail.find()?;
         tail.assign(found, from)?;
         Ok(tail)
@@ -65,18 +80,27 @@ impl Tail {
         self.assigned.len()
     }
 
+    /// No record has come for so long, though the brokers answer.
+    pub fn is_quiet_for(&self, time: Duration) -> bool {
+        self.answered.saturating_duration_since(self.heard) >= time
+    }
+
     /// The next record that comes within a short while.
     pub fn poll(&mut self) -> Result<Option<BorrowedMessage<'_>>, TailError> {
         if self.looked.elapsed() >= LOOK_INTERVAL {
             // Brokers that are away for a while come back, and librdkafka with them.
             if let Ok(found) = self.find() {
                 self.assign(found, From::Beginning)?;
+                self.answered = Instant::now();
             }
             self.looked = Instant::now();
         }
         match self.consumer.poll(POLL) {
             None => Ok(None),
-            Some(Ok(record)) => Ok(Some(record)),
+            Some(Ok(record)) => {
+                self.heard = Instant::now();
+                Ok(Some(record))
+            }
             Some(Err(error)) if passes(&error) => {
                 tracing::debug!(%error, "kafka consumer");
                 Ok(None)
@@ -89,9 +113,10 @@ impl Tail {
     fn find(&self) -> Result<Vec<(String, i32)>, Unreachable> {
         let metadata = client::metadata(&self.consumer, ANSWER_TIMEOUT)?;
         let topics = metadata.topics().iter().filter(|topic| self.patterns.iter().any(|one| one.matches(topic.name())));
+        let is_wanted = |id| self.partitions.is_empty() || self.partitions.contains(&id);
         let partitions = topics
             .flat_map(|topic| topic.partitions().iter().map(|partition| (topic.name().to_owned(), partition.id())));
-        Ok(partitions.filter(|partition| !self.assigned.contains(partition)).collect())
+        Ok(partitions.filter(|partition| is_wanted(partition.1) && !self.assigned.contains(partition)).collect())
     }
 
     fn assign(&mut self, partitions: Vec<(String, i32)>, from: From) -> Result<(), KafkaError> {
@@ -99,15 +124,32 @@ impl Tail {
             return Ok(());
         }
         let mut list = TopicPartitionList::new();
-        for (topic, partition) in partitions {
+        let end = |topic: &str, partition| {
+            // Asked now rather than left to the first fetch, so that nothing from here on is missed.
+            self.consumer.fetch_watermarks(topic, partition, ANSWER_TIMEOUT).map(|(_, end)| Offset::Offset(end))
+        };
+        for (topic, partition) in &partitions {
             let offset = match from {
                 From::Beginning => Offset::Beginning,
-                // Asked now rather than left to the first fetch, so that nothing from here on is missed.
-                From::End => Offset::Offset(self.consumer.fetch_watermarks(&topic, partition, ANSWER_TIMEOUT)?.1),
+                From::Time(time) => Offset::Offset(time),
+                From::End => end(topic, *partition)?,
             };
-            list.add_partition_offset(&topic, partition, offset)?;
-            self.assigned.insert((topic, partition));
+            list.add_partition_offset(topic, *partition, offset)?;
         }
+        if let From::Time(_) = from {
+            let found = self.consumer.offsets_for_times(list, ANSWER_TIMEOUT)?;
+            list = TopicPartitionList::new();
+            for element in found.elements() {
+                element.error()?;
+                let offset = match element.offset() {
+                    Offset::Offset(offset) => Offset::Offset(offset),
+                    // It is later than all records.
+                    _ => end(element.topic(), element.partition())?,
+                };
+                list.add_partition_offset(element.topic(), element.partition(), offset)?;
+            }
+        }
+        self.assigned.extend(partitions);
         self.consumer.incremental_assign(&list)
     }
 }

@@ -18,11 +18,15 @@ use crate::support::{kafka::Kafka, postgres::MAIN, postgres::Postgres, process::
 const WITHIN: &str = "30s";
 
 fn produce(topic: &str, key: Option<&[u8]>, headers: &[(&str, Option<&[u8]>)], value: Option<&[u8]>) {
+    produce_at(topic, 1_700_000_000_123, key, headers, value);
+}
+
+fn produce_at(topic: &str, at: i64, key: Option<&[u8]>, headers: &[(&str, Option<&[u8]>)], value: Option<&[u8]>) {
     let producer: BaseProducer =
         ClientConfig::new().set("bootstrap.servers", Kafka::shared().brokers()).create().expect("valid");
     let headers =
         headers.iter().fold(OwnedHeaders::new(), |all, (key, value)| all.insert(Header { key, value: *value }));
-    let mut record: BaseRecord<'_, [u8], [u8]> = BaseRecord::to(topic).headers(headers).timestamp(1_700_000_000_123);
+    let mut record: BaseRecord<'_, [u8], [u8]> = BaseRecord::to(topic).headers(headers).timestamp(at);
     record.key = key;
     record.payload = value;
     producer.send(record).map_err(|(error, _)| error).expect("the queue is empty");
@@ -117,4 +121,43 @@ fn too_few_records_in_time_is_a_failure() {
     assert!(finished.code == 1 && finished.stderr.contains("0 of 1 records"), "{finished:?}");
     let finished = walpost(&["tail", &topic, "--brokers", &brokers, "--timeout", "100ms"]);
     assert!(finished.code == 0 && finished.stdout.is_empty(), "{finished:?}");
+}
+
+#[test]
+fn only_what_is_asked_for_is_shown() {
+    let database = Postgres::shared(MAIN).database();
+    let topic = format!("{}.filtered", database.name);
+    Kafka::shared().create_topic(&topic, 2, &[]);
+    let brokers = Kafka::shared().brokers();
+    // A second apart from 22:13:20 on, each in the partition of its key.
+    for n in 0..6 {
+        let (key, id) = (format!("o-{}", n % 3), n.to_string());
+        let event_type = if n < 3 { b"Placed".as_slice() } else { b"Paid" };
+        let headers = [("id", Some(id.as_bytes())), ("event_type", Some(event_type))];
+        produce_at(&topic, 1_700_000_000_000 + n * 1_000, Some(key.as_bytes()), &headers, Some(id.as_bytes()));
+    }
+    let shown = |more: &[&str]| {
+        let finished = walpost(&[&["tail", &topic, "--brokers", &brokers, "--json", "--until", "0s"], more].concat());
+        assert_eq!(finished.code, 0, "{finished:?}");
+        let records = finished.stdout.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let mut values: Vec<_> =
+            records.map(|record| record["value"].as_str().expect("it has one").to_owned()).collect();
+        values.sort();
+        values.concat()
+    };
+    assert_eq!(shown(&[]), "012345");
+    assert_eq!(shown(&["--aggregate", "o-1", "--type", "Paid"]), "4");
+    assert_eq!(shown(&["--id", "0", "--id", "5", "--header", "event_type=Paid"]), "5");
+    assert_eq!(shown(&["--since", "2023-11-14T22:13:22Z", "--until", "2023-11-14T22:13:24Z"]), "23");
+    assert_eq!(shown(&["--since", "2023-11-14T22:13:26Z"]), "", "later than all records");
+    let of = |partition: &str| shown(&["--partition", partition]);
+    let (first, second) = (of("0"), of("1"));
+    assert_eq!(first.len() + second.len(), 6, "{first} {second}");
+    assert_eq!(walpost(&["tail", &topic, "--brokers", &brokers, "--until", "0s", "--id", "0", "-n", "2"]).code, 1);
+}
+
+#[test]
+fn what_is_not_in_kafka_is_looked_for_elsewhere() {
+    let finished = walpost(&["tail", "--sink-kind", "stdout"]);
+    assert!(finished.code == 1 && finished.stderr.contains("standard output is all there is"), "{finished:?}");
 }
