@@ -8,6 +8,7 @@
 #   scripts/provision.sh rabbitmq                   RabbitMQ, as a program and not as a service
 #   scripts/provision.sh promtool                   Prometheus' checker of rules, without Prometheus
 #   scripts/provision.sh browser                    Chromium with its driver, for the tests of the status page
+#   scripts/provision.sh pgbouncer                  PgBouncer, as a program and not as a service
 #   scripts/provision.sh connect                    a Kafka Connect worker with Debezium's connector, for the long tests
 #   scripts/provision.sh tools                      cargo-deny, and what judges the files of deploy/: Helm, systemd-analyze,
 #                                                   schemas of Kubernetes
@@ -253,10 +254,11 @@ installed_rabbitmq() {
   return 1
 }
 
-# Debian's package would start a node and epmd as services, now and at every boot: a policy forbids the first, and the
-# second is switched off again.
-install_rabbitmq() {
-  local policy=/usr/sbin/policy-rc.d become=() own=
+# Debian's packages of servers start them as services, now and at every boot: a policy forbids the first, and the second is
+# switched off again.
+install_without_services() { # PACKAGE UNIT...
+  local policy=/usr/sbin/policy-rc.d package=$1 become=() own=
+  shift
   [[ $EUID -eq 0 ]] || become=(sudo -n)
   if [[ ! -e $policy ]] && { [[ $EUID -eq 0 ]] || sudo -n true 2>/dev/null; }; then
     own=yes
@@ -264,17 +266,18 @@ install_rabbitmq() {
     "${become[@]}" chmod 755 "$policy"
   fi
   local code=0
-  (apt_install rabbitmq-server) || code=$?
+  (apt_install "$package") || code=$?
   [[ -z $own ]] || "${become[@]}" rm -f "$policy"
   [[ $code -eq 0 ]] || exit "$code"
   if command -v systemctl >/dev/null; then
-    "${become[@]}" systemctl disable --quiet rabbitmq-server.service epmd.service epmd.socket >/dev/null 2>&1 || true
+    "${become[@]}" systemctl disable --quiet "$@" >/dev/null 2>&1 || true
   fi
 }
 
 provision_rabbitmq() {
   local folder
-  installed_rabbitmq >/dev/null || install_rabbitmq
+  installed_rabbitmq >/dev/null ||
+    install_without_services rabbitmq-server rabbitmq-server.service epmd.service epmd.socket
   folder=$(installed_rabbitmq) || fail 2 "Debian's rabbitmq-server is installed, but not in /usr/lib/rabbitmq/lib"
   mkdir -p "$CACHE"
   ln -sfn "$folder" "$CACHE/rabbitmq"
@@ -350,11 +353,17 @@ provision_browser() {
   [[ ${#missing[@]} -eq 0 ]] || apt_install "${missing[@]}"
 }
 
+# --- PgBouncer -------------------------------------------------------------------------------------------------------
+
+provision_pgbouncer() {
+  [[ -x /usr/sbin/pgbouncer ]] || install_without_services pgbouncer pgbouncer.service
+}
+
 # ---------------------------------------------------------------------------------------------------------------------
 
 provision() {
   local word
-  [[ $# -gt 0 ]] || fail 2 "usage: scripts/provision.sh [build] [servers] [kafka] [rabbitmq] [promtool] [browser] [connect] [tools] [postgres MAJOR...]"
+  [[ $# -gt 0 ]] || fail 2 "usage: scripts/provision.sh [build] [servers] [kafka] [rabbitmq] [promtool] [browser] [pgbouncer] [connect] [tools] [postgres MAJOR...]"
   while [[ $# -gt 0 ]]; do
     word=$1
     shift
@@ -364,6 +373,7 @@ provision() {
       rabbitmq) provision_rabbitmq ;;
       promtool) provision_promtool ;;
       browser) provision_browser ;;
+      pgbouncer) provision_pgbouncer ;;
       connect) provision_connect ;;
       tools) provision_tools ;;
       servers)
@@ -377,7 +387,7 @@ provision() {
           shift
         done
         ;;
-      *) fail 2 "unknown word $word; usage: scripts/provision.sh [build] [servers] [kafka] [rabbitmq] [promtool] [browser] [connect] [postgres MAJOR...]" ;;
+      *) fail 2 "unknown word $word; usage: scripts/provision.sh [build] [servers] [kafka] [rabbitmq] [promtool] [browser] [pgbouncer] [connect] [tools] [postgres MAJOR...]" ;;
     esac
   done
 }

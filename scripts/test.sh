@@ -16,7 +16,7 @@ if [[ ${1:-} == --long ]]; then
 fi
 
 require_rust
-provision build servers rabbitmq promtool browser postgres 14 15 16 17 18
+provision build servers rabbitmq promtool browser pgbouncer postgres 14 15 16 17 18
 [[ -z ${WALPOST_TEST_LONG:-} ]] || provision connect
 export WALPOST_CACHE=$CACHE
 # End-to-end tests run the examples, which cargo leaves as they are where it is told --test.

@@ -66,6 +66,9 @@ pub fn kafka(config: &Config, facts: &Kafka) -> Vec<Finding> {
             "decide before there is data: more partitions later change which partition a key goes to",
         ));
     }
+    for pattern in &patterns {
+        findings.extend(partitions(pattern, facts, config.topics));
+    }
     if facts.topics.is_empty() {
         if let Some(bytes) = facts.message_bytes_max.filter(|bytes| *bytes < client_bytes) {
             findings.push(Finding::warning(
@@ -118,6 +121,34 @@ fn missing(facts: &Kafka, topics: Topics, patterns: &[Pattern]) -> Vec<Finding> 
         });
     }
     findings
+}
+
+/// Topics of one template that are divided differently, or otherwise than walpost divides new ones.
+fn partitions(pattern: &Pattern, facts: &Kafka, topics: Topics) -> Option<Finding> {
+    let matched = || facts.topics.iter().filter(|(name, _)| pattern.matches(name));
+    let (fewest, most) =
+        (matched().min_by_key(|(_, topic)| topic.partitions)?, matched().max_by_key(|(_, topic)| topic.partitions)?);
+    if fewest.1.partitions != most.1.partitions {
+        let (few, many) = (fewest.1.partitions, most.1.partitions);
+        return Some(Finding::note(
+            format!("topics {pattern}"),
+            format!(
+                "have from {few} ({}) to {many} partitions ({}): a key has another partition in each, and consumers that \
+                 join topics by partition do not find it",
+                fewest.0, most.0
+            ),
+            "the same number for each before there is data, where consumers join them; else nothing",
+        ));
+    }
+    let wanted = topics.partitions.and_then(|wanted| usize::try_from(wanted).ok()).filter(|_| topics.create)?;
+    (fewest.1.partitions != wanted).then(|| {
+        Finding::note(
+            format!("topics {pattern}"),
+            format!("have {} partitions, and topics.partitions is {wanted}: it is for new topics", fewest.1.partitions),
+            "nothing; more partitions for a topic with data change which partition a key goes to, and so its order across the \
+             change",
+        )
+    })
 }
 
 /// The topic that holds how far an exactly-once stream reaches. What it forgets is sent again.
@@ -220,6 +251,25 @@ mod tests {
         let mut facts = Kafka::default();
         facts.topics.insert("orders".to_owned(), Topic::default());
         assert_eq!(missing(&facts, topics(false), &["orders".parse().unwrap()]), []);
+    }
+
+    #[test]
+    fn topics_that_are_divided_differently_are_named() {
+        let found = |counts: &[(&str, usize)], create, wanted| {
+            let topic = |partitions| Topic { partitions, ..Topic::default() };
+            let topics = counts.iter().map(|(name, count)| ((*name).to_owned(), topic(*count))).collect();
+            let settings = Topics { create, partitions: wanted, replication: None };
+            partitions(&"o.*".parse().unwrap(), &Kafka { topics, ..Kafka::default() }, settings)
+        };
+        assert_eq!(found(&[], true, Some(6)), None);
+        assert_eq!(found(&[("o.a", 6), ("o.b", 6), ("x", 1)], true, Some(6)), None);
+        assert_eq!(found(&[("o.a", 3)], true, None), None);
+        assert_eq!(found(&[("o.a", 3)], false, Some(6)), None);
+        let differ = found(&[("o.a", 6), ("o.b", 3), ("o.c", 12)], false, None).unwrap();
+        assert!(differ.what.contains("from 3 (o.b) to 12 partitions (o.c)"), "{differ:?}");
+        let grown = found(&[("o.a", 3)], true, Some(6)).unwrap();
+        assert_eq!(grown.severity, Severity::Note);
+        assert!(grown.what.contains("have 3 partitions, and topics.partitions is 6"), "{grown:?}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! no IO, so that each finding has a unit test. `walpost check` prints them, and `setup` refuses to build on those that it
 //! does not mend.
 
+mod between;
 mod bookmark;
 mod connector;
 mod dead_letter;
@@ -20,6 +21,7 @@ mod transport;
 
 use std::fmt;
 
+pub use between::{Clock, clock, pooler};
 pub use bookmark::{bookmarks, rewind};
 pub use connector::{connector_publication, connector_slot, connector_topics};
 pub use dead_letter::dead_letter;

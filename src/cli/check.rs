@@ -2,14 +2,15 @@
 
 mod deep;
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
+use tokio_postgres::Client;
 
 use super::{Exit, output};
 use crate::{
     chain::Chain,
-    check::{self, Finding, Severity},
+    check::{self, Clock, Finding, Severity},
     config::{Config, Debezium, Flags, Needs, OnPoison, Sink, Snapshot},
     kafka::{facts::Kafka, topics::Pattern},
     postgres::{
@@ -39,7 +40,8 @@ const KAFKA_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// List all that is wrong with database and Kafka, each with what mends it
 ///
-/// Exits with 3 when there is an error or a warning, with 0 when there are at most notes.
+/// Exits with 3 when there is an error or a warning, with 0 when there are at most notes. In JSON each of `findings` has
+/// `severity` (error, warning or note), `about`, `what` and `remedy`; the worst come first.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  walpost check -c walpost.toml --json\n  walpost check --deep --within 1h")]
 pub struct Args {
@@ -168,6 +170,7 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
     findings.extend(check::rewind(&config.slot, known.as_ref()));
     findings.extend(check::bookmarks(&bookmarks, slot.as_ref(), config.bookmarks, &server));
     findings.extend(keeping(config, &client).await?);
+    findings.extend(check::clock(clock(&client).await?));
     let counts = attempt::Table::find(&client, home, &system_identifier, &config.slot).await?.is_some();
     findings.extend(check::sink(config, home, counts));
     let needed = matches!(config.on_poison, Some(OnPoison::Park | OnPoison::DeadLetter));
@@ -176,12 +179,29 @@ async fn ask_database(config: &Config) -> anyhow::Result<Vec<Finding>> {
     if config.on_poison != Some(OnPoison::Halt) && !topic_does {
         findings.extend(check::dead_letter(home, letters.as_ref(), &server.role, needed));
     }
+    let first = backend_pid(&client).await?;
+    drop(client);
+    let second = sql::connect(&config.database).await?;
+    findings.extend(check::pooler(first, backend_pid(&second).await?));
     Ok(findings)
+}
+
+async fn backend_pid(client: &Client) -> Result<i32, tokio_postgres::Error> {
+    client.query_one("select pg_backend_pid()", &[]).await?.try_get(0)
+}
+
+async fn clock(client: &Client) -> Result<Clock, tokio_postgres::Error> {
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    // Prepared first, so that one message goes there and back in between.
+    let statement = client.prepare("select extract(epoch from clock_timestamp())::float8").await?;
+    let asked = now();
+    let server = client.query_one(&statement, &[]).await?.try_get(0)?;
+    Ok(Clock { server, asked, answered: now() })
 }
 
 /// Looks at the slot once more, where there is a limit to what may be written.
 async fn lost_in(
-    client: &tokio_postgres::Client,
+    client: &Client,
     server: &Server,
     first: Option<&Slot>,
     looked: Instant,
@@ -193,7 +213,7 @@ async fn lost_in(
 }
 
 /// What `prune.every` and `after_publish` cannot do.
-async fn keeping(config: &Config, client: &tokio_postgres::Client) -> anyhow::Result<Vec<Finding>> {
+async fn keeping(config: &Config, client: &Client) -> anyhow::Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for outbox in &config.outboxes {
         let about = format!("table {}", quote::qualified(&outbox.name.schema, &outbox.name.table));

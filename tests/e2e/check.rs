@@ -1,6 +1,6 @@
 //! Check and status: everything that is wrong, at once, and what the slot is about.
 
-use std::time::Duration;
+use std::{ffi::OsString, time::Duration};
 
 use serde_json::Value;
 
@@ -9,6 +9,7 @@ use crate::support::{
     kafka::Kafka,
     outbox::Outbox,
     postgres::{Database, MAIN, Postgres, VERSIONS},
+    process::{Launch, Process, Signal},
     scratch,
     walpost::{Walpost, walpost},
 };
@@ -257,6 +258,87 @@ fn limits_of_a_topic_are_compared() {
 }
 
 #[test]
+fn topics_of_one_template_are_compared() {
+    let kafka = Kafka::shared();
+    let database = Postgres::shared(MAIN).database();
+    let _outbox = Outbox::create(&database);
+    database.sql("alter publication walpost set (publish_via_partition_root = true)");
+    let topic = |name: &str| format!("{}.{name}", database.name);
+    kafka.create_topic(&topic("order"), 3, &[]);
+    kafka.create_topic(&topic("invoice"), 4, &[]);
+    let (found, code) = check(&database, &["--route-topic", &topic("${aggregate_type}")]);
+    let differ = format!("have from 3 ({}) to 4 partitions ({})", topic("order"), topic("invoice"));
+    assert_found(&found, &[("note", &differ)]);
+    assert_eq!(code, 0, "{found:#?}");
+}
+
+#[test]
+fn a_pooler_in_between_is_named_with_all_else() {
+    let server = Postgres::shared(MAIN);
+    let database = server.database();
+    let _outbox = Outbox::create(&database);
+    let pooler = Pooler::start(server.port());
+    let url = format!("postgres://postgres@127.0.0.1:{}/{}", pooler.port, database.name);
+    let found = eventually(WITHIN, "the pooler takes connections", || {
+        let (found, _) = check(&database, &["--database-url", &url]);
+        (!found.iter().any(|(_, text)| text.contains("Connection refused"))).then_some(found)
+    });
+    for (severity, part) in [
+        ("error", "replication connection is refused: a connection pooler seems to stand between"),
+        ("warning", "database_url leads to a connection pooler"),
+        ("note", "max_slot_wal_keep_size"),
+    ] {
+        assert!(found.iter().any(|(is, text)| is == severity && text.contains(part)), "{part}: {found:#?}");
+    }
+}
+
+/// PgBouncer before a server.
+struct Pooler {
+    port: u16,
+    _process: Process,
+}
+
+impl Pooler {
+    fn start(server: u16) -> Pooler {
+        let (folder, port) = (scratch::folder("pgbouncer"), scratch::port());
+        let file = folder.join("pgbouncer.ini");
+        let settings = format!(
+            "[databases]\n* = host=127.0.0.1 port={server} user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+             unix_socket_dir =\nauth_type = any\npool_mode = session\n"
+        );
+        std::fs::write(&file, settings).expect("the folder is ours");
+        // It does not run as root.
+        let mut command = scratch::ServerUser::find().become_it();
+        command.extend([OsString::from("/usr/sbin/pgbouncer"), file.into()]);
+        let log = folder.join("log");
+        let process = Process::start(&Launch {
+            name: "pgbouncer".to_owned(),
+            command,
+            environment: Vec::new(),
+            folder,
+            log,
+            last_signal: Signal::Kill,
+        });
+        Pooler { port, _process: process }
+    }
+}
+
+#[test]
+fn a_clock_that_is_wrong_is_named() {
+    let database = Postgres::shared(MAIN).database();
+    let _outbox = Outbox::create(&database);
+    database.sql(
+        "alter publication walpost set (publish_via_partition_root = true); create schema late;
+         create function late.clock_timestamp() returns timestamptz language sql
+             as $$ select pg_catalog.clock_timestamp() - interval '90 s' $$",
+    );
+    let late = format!("{}?options=-csearch_path%3Dlate,pg_catalog", database.url());
+    let (found, code) = check(&database, &["--database-url", &late]);
+    assert_found(&found, &[("warning", "the server's clock is 1m ")]);
+    assert_eq!(code, 3);
+}
+
+#[test]
 fn a_positions_topic_that_forgets_is_named() {
     let kafka = Kafka::shared();
     let database = Postgres::shared(MAIN).database();
@@ -303,6 +385,29 @@ fn status_tells_bytes_from_the_server_and_seconds_from_walpost() {
     let asked = status(&listen);
     assert_eq!(asked["walpost"]["state"].as_str(), Some("streaming"));
     assert!(asked["lag_seconds"].as_f64().is_some_and(|seconds| (0.0..60.0).contains(&seconds)), "{asked}");
+
+    // A watch looks again until it is interrupted, and tells of what it cannot see.
+    let url = database.url();
+    let watching = Walpost::command(&[
+        "status",
+        "--watch=200ms",
+        "--database-url",
+        &url,
+        "--slot",
+        &database.name,
+        "--http-listen",
+        &listen,
+    ]);
+    eventually(WITHIN, "two looks", || (watching.log().matches("streaming").count() >= 2).then_some(()));
+    watching.signal(Signal::Int);
+    assert_eq!(watching.wait_exit(WITHIN), 0);
+    assert!(!watching.log().contains('\u{1b}'), "it draws on no terminal");
+    let watching =
+        Walpost::command(&["status", "--watch", "--json", "--database-url", &url, "--slot", "nobody_made_it"]);
+    watching.says("walpost check", WITHIN);
+    watching.signal(Signal::Int);
+    assert_eq!(watching.wait_exit(WITHIN), 0);
+    assert_eq!(walpost(&["status", "--watch=1ms"]).code, 2);
 
     let missing = walpost(&["status", "--database-url", &database.url(), "--slot", "nobody_made_it"]);
     assert!(missing.code == 1 && missing.stderr.contains("walpost check"), "{missing:?}");
