@@ -63,4 +63,5 @@ mod tail;
 mod transactions;
 mod transport;
 mod trials;
+mod upgrade;
 mod versions;

@@ -84,6 +84,15 @@ impl Walpost {
         Walpost { process, log, http }
     }
 
+    /// The same of another build of walpost.
+    pub fn start_build(program: &Path, configuration: &str) -> Walpost {
+        let (configuration, http) = with_http(configuration);
+        let folder = scratch::folder("walpost");
+        let file = folder.join("walpost.toml");
+        fs::write(&file, configuration).expect("the folder is ours");
+        Walpost::launch(folder, vec![program.into(), "run".into(), "-c".into(), file.into()], http, &[])
+    }
+
     /// Another command than `run`, while it works.
     pub fn command(arguments: &[&str]) -> Walpost {
         let command = std::iter::once(program()).chain(arguments.iter().copied()).map(OsString::from).collect();
@@ -212,7 +221,7 @@ pub fn walpost(arguments: &[&str]) -> Finished {
     }
 }
 
-fn program() -> &'static str {
+pub fn program() -> &'static str {
     env!("CARGO_BIN_EXE_walpost")
 }
 
