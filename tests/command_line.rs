@@ -1,9 +1,14 @@
 //! The binary as scripts meet it: exit codes, what goes to which stream, and what never does.
 
 use std::{
+    fs,
     os::{fd::OwnedFd, unix::net::UnixStream},
+    path::{Path, PathBuf},
     process::{Command, Output, Stdio},
 };
+
+use clap::{CommandFactory, Parser};
+use walpost::cli::Cli;
 
 /// The binary, with no configuration of the machine's.
 fn walpost(arguments: &[&str]) -> Command {
@@ -111,4 +116,120 @@ fn secrets_reach_neither_stream() {
         let (_, out, error) = ended(&mut walpost(arguments));
         assert!(!(out.contains("s3cret") || error.contains("s3cret")), "{arguments:?}: {out}{error}");
     }
+}
+
+/// The lines of a text that call walpost, each as it would be typed, what follows on the next line included.
+fn calls(text: &str) -> Vec<Vec<String>> {
+    let joined = text.replace("\\\n", " ");
+    let calls = joined.lines().filter_map(|line| {
+        let words = words(line);
+        let begin = words.iter().position(|word| word == "walpost")?;
+        // Neither a sentence that names it nor a path.
+        let is_call =
+            words[..begin].iter().all(|word| word.contains('=') || ["sudo", "-u", "$", "|", "&&"].contains(&&**word));
+        let end = |word: &String| matches!(&**word, "|" | ">" | ">>" | "2>" | "&&" | "||" | ";" | "&");
+        is_call.then(|| words[begin..].iter().take_while(|word| !end(word)).cloned().collect())
+    });
+    calls.collect()
+}
+
+/// As a shell splits a line: quotes hold words together, a comment ends the line.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for c in line.chars() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (Some(_), c) => word.get_or_insert_default().push(c),
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, '#') if word.is_none() => break,
+            (None, c) if c.is_whitespace() => words.extend(word.take()),
+            (None, c) => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+fn parses(call: &[String]) -> Result<(), String> {
+    match Cli::try_parse_from(call) {
+        Ok(_) => Ok(()),
+        Err(answer) if !answer.use_stderr() => Ok(()),
+        Err(error) => Err(format!("{}\n{error}", call.join(" "))),
+    }
+}
+
+#[test]
+fn every_command_has_an_example_that_is_one() {
+    fn look(command: &clap::Command, path: &str) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let calls = calls(&help);
+        assert!(!calls.is_empty(), "{path} has no example");
+        for call in calls {
+            parses(&call).unwrap_or_else(|error| panic!("{path}: {error}"));
+            let is_of = command.has_subcommands() || call.join(" ").starts_with(path);
+            assert!(is_of, "{path} shows another command: {call:?}");
+        }
+        for inner in command.get_subcommands() {
+            look(inner, &format!("{path} {}", inner.get_name()));
+        }
+    }
+    look(&Cli::command(), "walpost");
+}
+
+/// What stands in blocks of shell, indented ones too.
+fn shell_blocks(text: &str) -> String {
+    let (mut blocks, mut inside) = (String::new(), false);
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("```") {
+            inside = line == "```sh";
+        } else if inside {
+            blocks.push_str(line);
+            blocks.push('\n');
+        }
+    }
+    blocks
+}
+
+#[test]
+fn what_the_documents_say_to_type_can_be_typed() {
+    fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).expect("it is a folder").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                documents(&path, found);
+            } else if path.extension().is_some_and(|end| end == "md") {
+                found.push(path);
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = vec![root.join("README.md")];
+    documents(&root.join("docs"), &mut files);
+    let (mut count, mut wrong) = (0, Vec::new());
+    for file in files {
+        let text = fs::read_to_string(&file).expect("it is text");
+        for call in calls(&shell_blocks(&text)) {
+            count += 1;
+            wrong.extend(parses(&call).err().map(|error| format!("{}: {error}", file.display())));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count > 40, "only {count} calls were found");
+}
+
+#[test]
+fn the_manual_has_a_page_for_each_command() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let out = folder.path().join("man1");
+    let (code, _, error) = ended(walpost(&["man", "--out"]).arg(&out));
+    assert_eq!((code, error.as_str()), (Some(0), ""));
+    let page = |name: &str| fs::read_to_string(out.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert!(page("walpost.1").contains("walpost\\-run(1)"));
+    assert!(page("walpost-run.1").contains("route\\-topic"));
+    assert!(page("walpost-dead-letter-replay.1").contains("Example"));
+    let (code, _, error) = ended(&mut walpost(&["man", "--out", "/dev/null/man"]));
+    assert!(code == Some(1) && error.contains("/dev/null/man cannot be made"), "{error}");
 }

@@ -21,6 +21,9 @@ use crate::{
 /// It works in a schema, publication, slots and topics of its own, which it removes afterwards. What was committed is
 /// compared with what a consumer gets: the exit code is 1 where they differ.
 #[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  walpost bench drain --database-url postgres://postgres@db/app --brokers kafka:9092"
+)]
 pub struct Args {
     #[command(subcommand)]
     command: Command,

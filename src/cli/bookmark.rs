@@ -24,6 +24,7 @@ use crate::{
 /// A bookmark is a copy of the slot: the server keeps the log, and deleted rows of its catalog, until it is dropped.
 /// `walpost replay` and `walpost run --from-lsn` go back to it. With bookmarks.every a running walpost makes some itself.
 #[derive(clap::Args)]
+#[command(after_help = "Example:\n  walpost bookmark create before_deploy")]
 pub struct Args {
     #[command(subcommand)]
     command: Command,
@@ -50,6 +51,7 @@ struct Create {
 
 /// List the bookmarks of the slot, the oldest position first, and what each makes the server keep
 #[derive(clap::Args)]
+#[command(after_help = "Example:\n  walpost bookmark list -c walpost.toml --json")]
 struct List {
     /// Print JSON.
     #[arg(long)]

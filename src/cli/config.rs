@@ -8,6 +8,7 @@ use super::{Exit, output};
 
 /// Show the configuration
 #[derive(clap::Args)]
+#[command(after_help = "Example:\n  walpost config show -c walpost.toml")]
 pub struct Args {
     #[command(subcommand)]
     command: Command,

@@ -33,6 +33,7 @@ const OPEN: [State; 2] = [State::Dead, State::Parked];
 /// Each is a row of the table of dead letters, with later events of its aggregate that are parked behind it. The commands
 /// show and mark rows; the walpost that streams from the slot sends what is marked.
 #[derive(clap::Args)]
+#[command(after_help = "Example:\n  walpost dead-letter list --since 1d")]
 pub struct Args {
     #[command(subcommand)]
     command: Command,

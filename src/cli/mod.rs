@@ -17,6 +17,7 @@ mod dead_letter;
 mod demo;
 mod health;
 pub mod logging;
+mod man;
 mod moment;
 pub mod output;
 mod prune;
@@ -55,7 +56,7 @@ use crate::{
     name = "walpost",
     version,
     max_term_width = 120,
-    after_help = "Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 findings of check, or events that replay left out."
+    after_help = "Examples:\n  walpost setup -c walpost.toml\n  walpost check -c walpost.toml\n  walpost run -c walpost.toml\n\nExit codes: 0 done, 1 failure, 2 usage or configuration, 3 findings of check, or events that replay left out."
 )]
 pub struct Cli {
     /// Configuration file, in TOML [variable: WALPOST_CONFIG].
@@ -90,6 +91,7 @@ pub enum Command {
     Demo(demo::Args),
     Bench(bench::Args),
     Completions(completions::Args),
+    Man(man::Args),
 }
 
 /// An answer to the command line that repeats no connection string: one in the wrong place would put its password
@@ -137,6 +139,7 @@ pub async fn run(command: Command, loggers: Loggers) -> anyhow::Result<Exit> {
         Command::Demo(args) => demo::run(args).await,
         Command::Bench(args) => bench::run(args).await,
         Command::Completions(args) => completions::run(args).await,
+        Command::Man(args) => man::run(args).await,
     }
 }
 
