@@ -355,6 +355,15 @@ impl Transactions {
         outcome(unsafe { rd_kafka_begin_transaction(self.0.as_ptr()) })
     }
 
+    /// Local: why the open transaction can only be aborted, if so. librdkafka has no call that asks, but one that is out of
+    /// place tells, and does nothing else.
+    pub(super) fn whole(&self) -> Result<(), TransactionError> {
+        match self.begin() {
+            Err(error) if error.code == RDKafkaErrorCode::State => Ok(()),
+            told => told,
+        }
+    }
+
     pub(super) fn commit(&self, patience: Duration) -> Result<(), TransactionError> {
         // SAFETY: the client is alive.
         outcome(unsafe { rd_kafka_commit_transaction(self.0.as_ptr(), milliseconds(patience)) })

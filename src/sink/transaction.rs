@@ -23,7 +23,8 @@ use crate::{
     pipeline::{Place, Position, Record, Ticket},
 };
 
-/// How long one call waits before it looks whether it is still wanted.
+/// How long one call waits before it looks whether it is still wanted, and how often a transaction whose records are not
+/// answered is asked whether it is whole.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Held by the one call of this process that fences older producers.
@@ -71,6 +72,8 @@ struct Batch {
     replays: bool,
     /// It is time to commit: nothing is added any more.
     due: bool,
+    /// When it is asked whether it is whole.
+    ask: Instant,
 }
 
 /// What goes into a transaction as its last.
@@ -161,6 +164,7 @@ impl Transaction {
                 event_id: String::new(),
                 replays: false,
                 due: false,
+                ask: Instant::now(),
             });
         }
         Ok(())
@@ -232,6 +236,7 @@ impl Transaction {
         let reached = kept.map(|position| (position, value(position)));
         let replays = batch.replays;
         batch.unanswered += usize::from(reached.is_some()) + usize::from(replays);
+        batch.ask = now + PATIENCE;
         self.phase = Phase::Closing(batch);
         Some(Ending { reached, replays })
     }
@@ -255,7 +260,7 @@ impl Transaction {
         }
     }
 
-    /// Waits until the position is read, or a commit has its answer. Cancel safe.
+    /// Waits until the position is read, or a commit has its answer, or none can have any. Cancel safe.
     pub(super) async fn ready(&mut self) -> Result<(), Error> {
         match &mut self.phase {
             Phase::Opening(opening) => {
@@ -271,7 +276,14 @@ impl Transaction {
                     self.committed = batch.tickets;
                 }
             }
-            Phase::Opened(_) | Phase::Closed | Phase::Open(_) | Phase::Closing(_) => std::future::pending().await,
+            // What is queued for one that is broken, such as by a topic that is gone, is never answered. One that is open
+            // learns it from the next record; this one gets none.
+            Phase::Closing(batch) => {
+                tokio::time::sleep_until(batch.ask.into()).await;
+                batch.ask = Instant::now() + PATIENCE;
+                self.transactions.whole().map_err(|error| self.failed(&error))?;
+            }
+            Phase::Opened(_) | Phase::Closed | Phase::Open(_) => std::future::pending().await,
         }
         Ok(())
     }
