@@ -7,7 +7,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     convert::Infallible,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use rdkafka::error::RDKafkaErrorCode as Code;
@@ -37,7 +37,7 @@ use crate::{
     kafka::client::hint,
     pipeline::{self, Headers, Place, Position, Record, Ticket, outbox::TableName},
     postgres::dead_letter::Replayed,
-    status::{RECORDS_MAX, Recent, Recents, unix_us},
+    status::{RECORDS_MAX, Recent, Recents},
 };
 
 /// The producer of one session.
@@ -286,24 +286,33 @@ impl Kafka {
         replayed: impl FnOnce() -> Vec<Replayed>,
     ) -> Result<(), Error> {
         let Some(transaction) = &mut self.transaction else { return Ok(()) };
-        let Some(Ending { reached, replays }) = transaction.cut(cut, Instant::now(), unwritten, place) else {
+        let ending = transaction.cut(cut, Instant::now(), unwritten, place);
+        let Some(Ending { reached, replays, timestamp_ms }) = ending else {
             transaction.commit_if_answered();
             return Ok(());
         };
         let positions = transaction.positions.clone();
         if let Some((position, value)) = reached {
-            self.store(&positions.topic, &positions.key(), position, &value)?;
+            self.store(&positions.topic, &positions.key(), position, &value, timestamp_ms)?;
         }
         if replays {
             let replayed = replayed();
             let last = replayed.last().expect("it holds some").position;
-            self.store(&positions.topic, &positions.replayed_key(), last, &positions.replayed_value(&replayed))?;
+            let value = positions.replayed_value(&replayed);
+            self.store(&positions.topic, &positions.replayed_key(), last, &value, timestamp_ms)?;
         }
         Ok(())
     }
 
     /// Sends a record that is no event, to be read when this stream is opened again.
-    fn store(&mut self, topic: &str, key: &str, position: Position, value: &[u8]) -> Result<(), Error> {
+    fn store(
+        &mut self,
+        topic: &str,
+        key: &str,
+        position: Position,
+        value: &[u8],
+        timestamp_ms: i64,
+    ) -> Result<(), Error> {
         let id = self.ids.get(topic).copied().unwrap_or_else(|| self.open_topic(topic));
         self.hand_over(
             id,
@@ -317,7 +326,7 @@ impl Kafka {
                 partition: None,
                 key: Some(key.as_bytes()),
                 value: Some(value),
-                timestamp_ms: unix_us(SystemTime::now()) / 1000,
+                timestamp_ms,
                 headers: Headers::new(&[]),
             },
         )

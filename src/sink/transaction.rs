@@ -68,6 +68,8 @@ struct Batch {
     reached: Option<Position>,
     /// Its id.
     event_id: String,
+    /// Of the last record.
+    timestamp_ms: i64,
     /// It holds dead letters that are sent again.
     replays: bool,
     /// It is time to commit: nothing is added any more.
@@ -82,6 +84,9 @@ pub(super) struct Ending {
     /// The position that its events reach, and the record that says so.
     pub(super) reached: Option<(Position, Vec<u8>)>,
     pub(super) replays: bool,
+    /// Of the records that say so: that of a record which Kafka takes as well. Our own clock may be so far ahead of the
+    /// broker's that it refuses it.
+    pub(super) timestamp_ms: i64,
 }
 
 /// Where the stream stands when a transaction might end.
@@ -162,6 +167,7 @@ impl Transaction {
                 unanswered: 0,
                 reached: None,
                 event_id: String::new(),
+                timestamp_ms: 0,
                 replays: false,
                 due: false,
                 ask: Instant::now(),
@@ -178,6 +184,7 @@ impl Transaction {
         }
         batch.tickets.push(record.ticket);
         batch.unanswered += 1;
+        batch.timestamp_ms = record.timestamp_ms;
         batch.replays |= record.ticket.is_replay();
         if record.ticket.is_of_stream() {
             batch.reached = Some(record.position);
@@ -237,8 +244,9 @@ impl Transaction {
         let replays = batch.replays;
         batch.unanswered += usize::from(reached.is_some()) + usize::from(replays);
         batch.ask = now + PATIENCE;
+        let timestamp_ms = batch.timestamp_ms;
         self.phase = Phase::Closing(batch);
-        Some(Ending { reached, replays })
+        Some(Ending { reached, replays, timestamp_ms })
     }
 
     /// Commits once everything is answered: a commit that finds something under way waits in long steps.

@@ -92,6 +92,23 @@ fn a_positions_topic_that_got_more_partitions_still_tells_the_last_position() {
     assert_eq!(walpost.terminate(WITHIN), 0);
 }
 
+/// Kafka refuses times that lie ahead of its own, which a clock of ours may.
+#[test]
+fn a_position_has_the_time_of_its_last_event_and_not_of_our_clock() {
+    let database = Postgres::shared(MAIN).database();
+    let outbox = Outbox::create(&database);
+    let kafka = Kafka::shared();
+    kafka.create_topic(&outbox.topic("t"), 1, &[]);
+    let walpost = Walpost::start(&configuration(&outbox, kafka, "record.timestamp = 'column'"));
+    database.sql(
+        "INSERT INTO walpost.outbox (aggregate_type, aggregate_id, event_type, payload, occurred_at)
+         VALUES ('t', 'k', 'e', '1', '2024-02-29 23:59:59.999+00')",
+    );
+    outbox.drained(WITHIN);
+    assert_eq!(last_position(&outbox, kafka).timestamp, Some(1_709_251_199_999));
+    assert_eq!(walpost.terminate(WITHIN), 0);
+}
+
 #[test]
 fn an_id_that_is_as_long_as_the_record_may_be_is_no_trouble_to_the_position() {
     let database = Postgres::shared(MAIN).database();
