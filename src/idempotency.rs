@@ -187,6 +187,14 @@ mod tests {
     }
 
     #[test]
+    fn a_long_decimal_is_the_nearest_float() {
+        for text in ["16E58", "1.7976931348623157e308", "0.6000000000000001"] {
+            let canonical = canonical(&serde_json::from_str(text).expect("JSON")).expect("it has a form");
+            assert_eq!(canonical.parse(), text.parse::<f64>(), "{text}");
+        }
+    }
+
+    #[test]
     fn what_the_database_refuses_has_no_key() {
         let nested = |levels| (0..levels).fold(json!(1), |inner, _| json!([inner]));
         assert!(key(&nested(DEPTH_MAX)).is_ok());
