@@ -18,11 +18,12 @@ pub(crate) fn remote_brokers(brokers: &str) -> impl Iterator<Item = &str> {
     brokers.split(',').map(str::trim).filter(|broker| !broker.is_empty() && !is_loopback(host_of(broker)))
 }
 
-/// `host` of `host:port`, which librdkafka also takes with a protocol before it.
+/// `host` of `host:port`, which librdkafka also takes with a protocol before it. An address of version 6 without brackets has
+/// no port.
 fn host_of(broker: &str) -> &str {
     let broker = broker.split_once("://").map_or(broker, |(_, rest)| rest);
     match broker.rsplit_once(':') {
-        Some((host, _)) if broker.starts_with('[') == host.ends_with(']') => host,
+        Some((host, _)) if host.ends_with(']') || !host.contains(':') => host,
         Some(_) | None => broker,
     }
 }
@@ -63,6 +64,7 @@ mod tests {
         let remote = |brokers| remote_brokers(brokers).collect::<Vec<_>>();
         assert!(remote("localhost:9092, 127.0.0.1,[::1]:9092,PLAINTEXT://localhost:9092,,").is_empty());
         assert_eq!(remote("localhost:9092, kafka:9092,[fe80::1]:9092"), ["kafka:9092", "[fe80::1]:9092"]);
+        assert_eq!(remote("::1:9092,[::1]:9092,::1"), ["::1:9092"]);
         assert_eq!(remote("kafka"), ["kafka"]);
         assert_eq!(remote("SSL://10.0.0.1:9093"), ["SSL://10.0.0.1:9093"]);
     }

@@ -3,7 +3,11 @@
 
 use std::{
     env,
-    sync::Arc,
+    sync::{
+        Arc,
+        mpsc::{SyncSender, TrySendError, sync_channel},
+    },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -18,6 +22,9 @@ use crate::{
 /// How often the status is looked at.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// Most notices that wait for a service manager that does not read.
+const WAITING_MAX: usize = 4;
+
 /// Tells for as long as the process lives; nothing where no service manager asks (`NOTIFY_SOCKET`).
 pub(super) fn tell(status: Arc<Status>, facts: Facts, mut stop: watch::Receiver<bool>) {
     if env::var_os("NOTIFY_SOCKET").is_none() {
@@ -25,13 +32,12 @@ pub(super) fn tell(status: Arc<Status>, facts: Facts, mut stop: watch::Receiver<
     }
     // A sign in half of the time that systemd gives.
     let sign_every = sd_notify::watchdog_enabled().map(|timeout| timeout / 2);
+    let notices = notices();
     tokio::spawn(async move {
-        let mut teller = Teller { sign_every, signed: None, is_ready: false, told: None };
+        let mut teller = Teller { notices, sign_every, signed: None, is_ready: false, told: None };
         loop {
             let stopping = *stop.borrow();
-            let told = teller.tell(&status.now(), &facts, stopping);
-            if let Err(error) = told {
-                tracing::warn!(%error, "systemd is told nothing more: its socket (NOTIFY_SOCKET) takes nothing");
+            if teller.tell(&status.now(), &facts, stopping).is_err() {
                 return;
             }
             tokio::select! {
@@ -42,7 +48,25 @@ pub(super) fn tell(status: Arc<Status>, facts: Facts, mut stop: watch::Receiver<
     });
 }
 
+/// A thread of its own sends them: a socket that nobody reads would hold up the stream's.
+fn notices() -> SyncSender<String> {
+    let (sender, notices) = sync_channel::<String>(WAITING_MAX);
+    thread::spawn(move || {
+        for notice in notices {
+            if let Err(error) = sd_notify::notify(&[NotifyState::Custom(&notice)]) {
+                tracing::warn!(%error, "systemd is told nothing more: its socket (NOTIFY_SOCKET) takes nothing");
+                return;
+            }
+        }
+    });
+    sender
+}
+
+/// Nobody sends notices any more.
+struct Ended;
+
 struct Teller {
+    notices: SyncSender<String>,
     sign_every: Option<Duration>,
     signed: Option<Instant>,
     is_ready: bool,
@@ -50,7 +74,8 @@ struct Teller {
 }
 
 impl Teller {
-    fn tell(&mut self, now: &Now, facts: &Facts, stopping: bool) -> std::io::Result<()> {
+    /// Says what is new; all of it again next time where too much waits already.
+    fn tell(&mut self, now: &Now, facts: &Facts, stopping: bool) -> Result<(), Ended> {
         let line = line(now, stopping);
         let mut states = Vec::new();
         if self.told.as_ref() != Some(&line) {
@@ -59,20 +84,29 @@ impl Teller {
                 states.push(NotifyState::Stopping);
             }
         }
-        if !self.is_ready && is_up(now.state) {
-            self.is_ready = true;
+        let becomes_ready = !self.is_ready && is_up(now.state);
+        if becomes_ready {
             states.push(NotifyState::Ready);
         }
         let is_due = self.sign_every.is_some_and(|every| self.signed.is_none_or(|at| at.elapsed() >= every));
-        if is_due && http::is_alive(now, facts) {
-            self.signed = Some(Instant::now());
+        let signs = is_due && http::is_alive(now, facts);
+        if signs {
             states.push(NotifyState::Watchdog);
         }
-        if !states.is_empty() {
-            sd_notify::notify(&states)?;
+        if states.is_empty() {
+            return Ok(());
         }
-        self.told = Some(line);
-        Ok(())
+        let notice = states.iter().map(|state| format!("{state}\n")).collect();
+        match self.notices.try_send(notice) {
+            Ok(()) => {
+                self.is_ready |= becomes_ready;
+                self.signed = if signs { Some(Instant::now()) } else { self.signed };
+                self.told = Some(line);
+                Ok(())
+            }
+            Err(TrySendError::Full(_)) => Ok(()),
+            Err(TrySendError::Disconnected(_)) => Err(Ended),
+        }
     }
 }
 

@@ -53,12 +53,24 @@ impl Listener for Limited {
     }
 }
 
-/// A connection that is closed when its peer has said nothing for a while.
+/// A connection that is closed when its peer has neither said nor taken anything for a while.
 pub(super) struct Guest {
     stream: TcpStream,
     silence: Pin<Box<Sleep>>,
     silence_max: Duration,
     _seat: OwnedSemaphorePermit,
+}
+
+impl Guest {
+    /// What came of a step, unless the peer has let us wait for too long.
+    fn bounded<T>(&mut self, step: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if step.is_ready() {
+            let until = Instant::now() + self.silence_max;
+            self.silence.as_mut().reset(until);
+            return step;
+        }
+        self.silence.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
 }
 
 impl AsyncRead for Guest {
@@ -67,20 +79,15 @@ impl AsyncRead for Guest {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match Pin::new(&mut self.stream).poll_read(context, buffer) {
-            Poll::Ready(read) => {
-                let until = Instant::now() + self.silence_max;
-                self.silence.as_mut().reset(until);
-                Poll::Ready(read)
-            }
-            Poll::Pending => self.silence.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into())),
-        }
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.bounded(read, context)
     }
 }
 
 impl AsyncWrite for Guest {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.bounded(written, context)
     }
 
     fn poll_write_vectored(
@@ -88,7 +95,8 @@ impl AsyncWrite for Guest {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.bounded(written, context)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -2,18 +2,28 @@
 
 use std::{convert::Infallible, time::Duration};
 
-use axum::{Router, body::Body, extract::Request, serve::Listener};
+use axum::{
+    Router,
+    body::Body,
+    extract::Request,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    serve::Listener,
+};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::time::timeout;
 use tower_service::Service;
 
-use super::limit::Limited;
+use super::{connect::Refused, limit::Limited};
 
 /// How long the head of a request may take from its connection's last answer on, in whatever steps it comes: longer than the
 /// usual time between two scrapes.
 const HEAD_MAX: Duration = Duration::from_secs(75);
 const HEAD_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
+/// How long a call may take, its body included: longer than the database is waited for.
+const CALL_MAX: Duration = Duration::from_secs(20);
 
 /// Answers until it is dropped.
 pub(super) async fn serve(mut listener: Limited, router: Router) -> Infallible {
@@ -26,7 +36,10 @@ pub(super) async fn serve_within(listener: &mut Limited, router: Router, head_ma
     loop {
         let (guest, _) = listener.accept().await;
         let router = router.clone();
-        let answer = service_fn(move |request: Request<Incoming>| router.clone().call(request.map(Body::new)));
+        let answer = service_fn(move |request: Request<Incoming>| {
+            let call = timeout(CALL_MAX, router.clone().call(request.map(Body::new)));
+            async { Ok::<_, Infallible>(call.await.map_or_else(|_| too_late(), |Ok(answer)| answer)) }
+        });
         let connection = http.serve_connection(TokioIo::new(guest), answer);
         tokio::spawn(async move {
             if let Err(error) = connection.await {
@@ -34,4 +47,10 @@ pub(super) async fn serve_within(listener: &mut Limited, router: Router, head_ma
             }
         });
     }
+}
+
+/// The rest of the body is not waited for.
+fn too_late() -> Response {
+    let message = format!("the call took longer than {} s", CALL_MAX.as_secs());
+    ([(header::CONNECTION, "close")], Refused::new(StatusCode::REQUEST_TIMEOUT, message)).into_response()
 }

@@ -22,6 +22,9 @@ use crate::{
 /// Most that are open at once; those beyond it count as dropped.
 const OPEN_MAX: usize = 10_000;
 
+/// Most bytes of a text that an event brings; of `tracestate` more is left out, as W3C allows.
+const TEXT_BYTES_MAX: usize = 512;
+
 /// W3C's flag of a sampled trace, and OTLP's two that say of the parent that it is another process's.
 const FLAGS: u32 = 0x301;
 
@@ -54,15 +57,16 @@ impl Spans {
             return self.traces.counts.lost(1);
         }
         self.begun += 1;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_BYTES_MAX)]).into_owned();
         let destination = shown(record.topic);
+        let trace_state = record.headers.get("tracestate").filter(|state| state.len() <= TEXT_BYTES_MAX);
         let start = commit.map_or_else(|| unix_us(SystemTime::now()), PgTime::unix_us);
         let span = Span {
             trace_id: parent.trace_id.to_vec(),
             // Zero is none.
             span_id: self.random.hash_one(self.begun).max(1).to_be_bytes().to_vec(),
             parent_span_id: parent.span_id.to_vec(),
-            trace_state: record.headers.get("tracestate").map(text).unwrap_or_default(),
+            trace_state: trace_state.map(text).unwrap_or_default(),
             flags: FLAGS,
             name: format!("publish {destination}"),
             kind: SpanKind::Producer.into(),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use crate::{
-    config::{Config, Snapshot, connector::pattern_of},
+    config::{Config, Sink, Snapshot, connector::pattern_of},
     pipeline::{
         outbox::Outbox,
         template::{Part, Template},
@@ -73,15 +73,15 @@ fn counterpart(config: &Config) -> BTreeMap<String, String> {
     if let ([outbox], None) = (&*config.outboxes, &config.debezium) {
         set("transforms", "outbox");
         set("transforms.outbox.type", "io.debezium.transforms.outbox.EventRouter");
-        for (option, value) in router(outbox) {
+        for (option, value) in router(outbox, config.sink) {
             set(&format!("transforms.outbox.{option}"), &value);
         }
     }
     keys
 }
 
-/// The event router's options.
-fn router(outbox: &Outbox) -> Vec<(&'static str, String)> {
+/// The event router's options. A webhook's URL is none of its topics, and may hold a secret.
+fn router(outbox: &Outbox, sink: Sink) -> Vec<(&'static str, String)> {
     let columns = &outbox.columns;
     let mut options = vec![
         ("table.field.event.id", columns.id.clone()),
@@ -89,7 +89,9 @@ fn router(outbox: &Outbox) -> Vec<(&'static str, String)> {
         ("table.field.event.payload", columns.payload.clone()),
         ("route.by.field", columns.aggregate_type.name.clone()),
     ];
-    options.extend(replacement(&outbox.topic).map(|topic| ("route.topic.replacement", topic)));
+    if sink != Sink::Webhook {
+        options.extend(replacement(&outbox.topic).map(|topic| ("route.topic.replacement", topic)));
+    }
     options
 }
 

@@ -129,10 +129,13 @@ fn secrets_are_in_nothing_that_walpost_says() {
     assert!(receiver.requests().iter().any(|request| request.path.contains(PATH)), "it was asked by its whole URL");
     let topics: String = database.session().get("SELECT string_agg(topic, ' ') FROM walpost.dead_letter");
     assert!(topics.contains(PATH) && topics.contains(QUERY) && topics.contains(BY_TYPE), "{topics}");
-    for page in ["/", "/metrics", "/healthz", "/readyz", "/status", "/connectors", "/dead-letters", "/records"] {
-        if let Some((_, body)) = relay.http(page) {
-            assert_silent(&body, page);
-        }
+    let of_connect = ["/connectors", "/connectors?expand=info&expand=status", "/admin/loggers"];
+    for page in ["/", "/metrics", "/healthz", "/readyz", "/status", "/dead-letters", "/records", "/history"]
+        .into_iter()
+        .chain(of_connect)
+    {
+        let (_, body) = relay.http(page).unwrap_or_else(|| panic!("{page} is not answered"));
+        assert_silent(&body, page);
     }
     for name in ["cmdline", "comm", "status"] {
         let seen = fs::read(format!("/proc/{}/{name}", relay.pid())).expect("it runs");
