@@ -267,8 +267,6 @@ fn chosen(headers: &HeaderMap, body: &[u8]) -> Result<Choice, Refused> {
             Err(bad(format!("a call names 1 to {ROWS_MAX} letters")))
         }
         Body::Letters(rows) => Ok(Choice::Letters(rows)),
-        // No text of the database has it.
-        Body::Aggregate(id) if id.contains('\0') => Err(nothing()),
         Body::Aggregate(id) => Ok(Choice::Aggregate(id)),
         Body::AggregateOf(row) => Ok(Choice::AggregateOf(row)),
     }

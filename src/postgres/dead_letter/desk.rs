@@ -20,7 +20,7 @@ pub struct Desk {
     /// As SQL writes it.
     pub(super) table: String,
     pub(super) slot: String,
-    encoding: Encoding,
+    pub(super) encoding: Encoding,
 }
 
 /// Which letters are meant: those that have one of the values of each list that is not empty.

@@ -1,14 +1,17 @@
 //! The desk as a running walpost shows it to people: a page at a time, and what they decide in one statement, so that neither
 //! takes memory by the number of letters.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    borrow::Cow,
+    time::{Duration, SystemTime},
+};
 
 use tokio_postgres::{
     Row,
     types::{FromSql, Type},
 };
 
-use super::{Desk, OPEN, State};
+use super::{Desk, Encoding, OPEN, State};
 use crate::postgres::{Error, sql::durably};
 
 /// Most letters of a page.
@@ -165,7 +168,7 @@ impl Desk {
             table = self.table,
             MEANT = self.meant(),
         );
-        let (letters, aggregate, of) = choice.values();
+        let (letters, aggregate, of) = choice.values(self.encoding);
         let row =
             durably(&self.client, self.client.query_one(&statement, &[&self.slot, &letters, &aggregate, &of])).await?;
         Ok(Requested {
@@ -190,7 +193,7 @@ impl Desk {
             table = self.table,
             MEANT = self.meant(),
         );
-        let (letters, aggregate, of) = choice.values();
+        let (letters, aggregate, of) = choice.values(self.encoding);
         let row =
             durably(&self.client, self.client.query_one(&statement, &[&self.slot, &letters, &aggregate, &of])).await?;
         Ok(Discarded { discarded: row.try_get(0)?, still_parked_behind: row.try_get(1)? })
@@ -207,10 +210,11 @@ impl Desk {
 }
 
 impl Choice {
-    fn values(&self) -> (&[i64], Option<&str>, Option<i64>) {
+    /// Rows, an aggregate's id as the table has it, and the row of one of the aggregate.
+    fn values(&self, encoding: Encoding) -> (&[i64], Option<Cow<'_, str>>, Option<i64>) {
         match self {
             Choice::Letters(rows) => (rows, None, None),
-            Choice::Aggregate(id) => (&[], Some(id), None),
+            Choice::Aggregate(id) => (&[], Some(encoding.text(id)), None),
             Choice::AggregateOf(row) => (&[], None, Some(*row)),
         }
     }
