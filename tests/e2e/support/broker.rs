@@ -52,10 +52,15 @@ impl Node {
         Node { id, clients: scratch::port(), internal: scratch::port(), controller: scratch::port() }
     }
 
+    /// Where the tests themselves connect, whatever clients must do.
+    pub(super) fn internal(&self) -> String {
+        format!("127.0.0.1:{}", self.internal)
+    }
+
     /// What its server.properties begin with. Those who are among the `voters` are controllers too.
     pub(super) fn properties(&self, voters: &[Node], clients: &str, data: &Path) -> String {
-        let Node { id, clients: port, internal, controller } = self;
-        let brokers = format!("CLIENTS://127.0.0.1:{port},INTERNAL://127.0.0.1:{internal}");
+        let Node { id, clients: port, internal: _, controller } = self;
+        let brokers = format!("CLIENTS://127.0.0.1:{port},INTERNAL://{}", self.internal());
         let (roles, listeners) = match voters.iter().any(|voter| voter.id == *id) {
             true => ("broker,controller", format!("{brokers},CONTROLLER://127.0.0.1:{controller}")),
             false => ("broker", brokers),
@@ -131,14 +136,25 @@ impl Broker {
         });
     }
 
+    /// What it said, if it has ended though nobody ended it.
+    #[allow(dead_code, reason = "the campaign of faults uses it")]
+    pub fn has_ended(&self) -> Option<String> {
+        self.process().as_ref().filter(|process| process.exit_code().is_some()).map(|process| process.log())
+    }
+
+    /// Where it listens to clients.
+    #[allow(dead_code, reason = "the campaign of faults uses it")]
+    pub fn port(&self) -> u16 {
+        self.node.clients
+    }
+
     /// Where clients connect.
     pub(super) fn clients(&self) -> String {
         format!("127.0.0.1:{}", self.node.clients)
     }
 
-    /// Where the tests themselves connect, whatever clients must do.
     pub(super) fn internal(&self) -> String {
-        format!("127.0.0.1:{}", self.node.internal)
+        self.node.internal()
     }
 
     fn end(&self, signal: Signal) {

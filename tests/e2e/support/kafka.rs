@@ -43,6 +43,7 @@ pub struct Builder {
     properties: Vec<(String, String)>,
     clients: &'static str,
     identity: Option<Identity>,
+    front: Option<u16>,
 }
 
 impl Builder {
@@ -55,6 +56,12 @@ impl Builder {
     /// Three brokers rather than one.
     pub fn three(self) -> Builder {
         REPLICATED.iter().fold(Builder { size: 3, ..self }, |builder, (name, value)| builder.set(name, value))
+    }
+
+    /// The one broker names this port to clients: that of a proxy which leads to [`Broker::port`].
+    #[allow(dead_code, reason = "the campaign of faults uses it")]
+    pub fn behind(self, port: u16) -> Builder {
+        Builder { front: Some(port), ..self }
     }
 
     /// Clients must speak TLS with this identity and log in by SCRAM-SHA-512: see [`Kafka::add_user`].
@@ -89,6 +96,9 @@ impl Builder {
         let (formatted, data) = (template(self.size).join(node.id.to_string()), folder.join("data"));
         run("cp", [OsString::from("-a"), formatted.into(), data.clone().into()]);
         let mut properties = node.properties(nodes, self.clients, &data);
+        if let Some(port) = self.front {
+            properties += &format!("advertised.listeners=CLIENTS://127.0.0.1:{port},INTERNAL://{}\n", node.internal());
+        }
         for (property, value) in &self.properties {
             properties += &format!("{property}={value}\n");
         }
@@ -112,7 +122,7 @@ pub struct Kafka {
 
 impl Kafka {
     pub fn configure() -> Builder {
-        Builder { size: 1, properties: Vec::new(), clients: "PLAINTEXT", identity: None }
+        Builder { size: 1, properties: Vec::new(), clients: "PLAINTEXT", identity: None, front: None }
     }
 
     pub fn start() -> Kafka {

@@ -4,7 +4,7 @@ use std::{io, net::TcpListener, thread, time::Duration};
 
 use socket2::SockRef;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
+    io::{AsyncReadExt, AsyncWriteExt},
     net::{
         TcpStream,
         tcp::{ReadHalf, WriteHalf},
@@ -24,8 +24,10 @@ pub struct Proxy {
 }
 
 /// Connections remember the counts of their birth.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Link {
+    target: u16,
+    latency: Duration,
     resets: u32,
     losses: u32,
     holed: bool,
@@ -41,13 +43,13 @@ impl Proxy {
         let port = scratch::port();
         let listener = TcpListener::bind(("127.0.0.1", port)).expect("the port is free");
         listener.set_nonblocking(true).expect("a listener can be");
-        let (link, state) = watch::channel(Link::default());
+        let (link, state) = watch::channel(Link { target, latency, resets: 0, losses: 0, holed: false });
         let (until_dropped, dropped) = oneshot::channel();
         thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
             runtime.block_on(async {
                 tokio::select! {
-                    () = accept(listener, target, latency, state) => {}
+                    () = accept(listener, state) => {}
                     _ = dropped => {}
                 }
             });
@@ -57,6 +59,18 @@ impl Proxy {
 
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// New connections go there.
+    #[allow(dead_code, reason = "the campaign of faults uses it")]
+    pub fn lead_to(&self, target: u16) {
+        self.link.send_modify(|link| link.target = target);
+    }
+
+    /// What is carried from now on arrives so much later, on old connections too.
+    #[allow(dead_code, reason = "the campaign of faults uses it")]
+    pub fn slow_down(&self, latency: Duration) {
+        self.link.send_modify(|link| link.latency = latency);
     }
 
     /// Both ends of every connection get a reset.
@@ -79,27 +93,28 @@ impl Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, target: u16, latency: Duration, state: watch::Receiver<Link>) {
+async fn accept(listener: TcpListener, state: watch::Receiver<Link>) {
     let listener = tokio::net::TcpListener::from_std(listener).expect("it does not block");
     let mut connections = JoinSet::new();
     loop {
         let (client, _) = listener.accept().await.expect("a loopback listener accepts");
-        connections.spawn(carry(client, target, latency, state.clone()));
+        connections.spawn(carry(client, state.clone()));
     }
 }
 
-async fn carry(mut client: TcpStream, target: u16, latency: Duration, mut state: watch::Receiver<Link>) {
+async fn carry(mut client: TcpStream, mut state: watch::Receiver<Link>) {
     const ALIVE: &str = "the proxy outlives its connections";
     let birth = *state.wait_for(|link| !link.holed).await.expect(ALIVE);
-    let Ok(mut server) = TcpStream::connect(("127.0.0.1", target)).await else { return };
+    let Ok(mut server) = TcpStream::connect(("127.0.0.1", birth.target)).await else { return };
     for end in [&client, &server] {
         end.set_nodelay(true).expect("it is TCP");
     }
+    let now = state.clone();
     // The link first: what is written after it broke is not carried.
     tokio::select! {
         biased;
         _ = state.wait_for(|link| link.resets > birth.resets || link.losses > birth.losses) => {}
-        _ = copy(&mut client, &mut server, latency) => return,
+        _ = copy(&mut client, &mut server, &now) => return,
     }
     if state.borrow().losses > birth.losses {
         // Both sockets stay open, unread.
@@ -110,27 +125,24 @@ async fn carry(mut client: TcpStream, target: u16, latency: Duration, mut state:
     }
 }
 
-/// Both ways; a slow link ends with the first direction that does.
-async fn copy(client: &mut TcpStream, server: &mut TcpStream, latency: Duration) -> io::Result<()> {
-    if latency.is_zero() {
-        return copy_bidirectional(client, server).await.map(|_| ());
-    }
+/// Both ways, until both have ended.
+async fn copy(client: &mut TcpStream, server: &mut TcpStream, state: &watch::Receiver<Link>) -> io::Result<()> {
     let ((from_client, to_client), (from_server, to_server)) = (client.split(), server.split());
     let one_way = async |mut from: ReadHalf<'_>, mut to: WriteHalf<'_>| {
         let mut piece = vec![0; 64 * 1024];
         loop {
             let read = from.read(&mut piece).await?;
-            tokio::time::sleep(latency).await;
+            let latency = state.borrow().latency;
+            if !latency.is_zero() {
+                tokio::time::sleep(latency).await;
+            }
             if read == 0 {
                 return to.shutdown().await;
             }
             to.write_all(&piece[..read]).await?;
         }
     };
-    tokio::select! {
-        ended = one_way(from_client, to_server) => ended,
-        ended = one_way(from_server, to_client) => ended,
-    }
+    tokio::try_join!(one_way(from_client, to_server), one_way(from_server, to_client)).map(|_| ())
 }
 
 mod tests {
