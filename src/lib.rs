@@ -14,6 +14,7 @@ pub mod connect;
 pub mod control;
 pub mod debezium;
 pub mod http;
+mod https;
 pub mod idempotency;
 pub mod inbox;
 pub mod kafka;

@@ -20,7 +20,7 @@ pub(crate) fn remote_brokers(brokers: &str) -> impl Iterator<Item = &str> {
 
 /// `host` of `host:port`, which librdkafka also takes with a protocol before it. An address of version 6 without brackets has
 /// no port.
-fn host_of(broker: &str) -> &str {
+pub(crate) fn host_of(broker: &str) -> &str {
     let broker = broker.split_once("://").map_or(broker, |(_, rest)| rest);
     match broker.rsplit_once(':') {
         Some((host, _)) if host.ends_with(']') || !host.contains(':') => host,

@@ -13,7 +13,6 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use openssl::ssl::{SslConnector, SslMethod};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
@@ -22,7 +21,9 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{Exit, output, status::reachable};
 use crate::{
     config::{Config, Flags, Needs},
+    https,
     loggers::ROOT,
+    loopback::{host_of, is_loopback},
     printable::printable,
 };
 
@@ -215,10 +216,7 @@ impl Remote {
                 bail!("http.listen is off: nobody can be asked; set it for the process that runs, or give --url")
             }
         };
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        let https = HttpsConnector::with_connector(http, SslConnector::builder(SslMethod::tls())?)?;
-        let client = Client::builder(TokioExecutor::new()).build(https);
+        let client = Client::builder(TokioExecutor::new()).build(https::connector(CALL)?);
         Ok((Remote { client, base, token: config.http_token.clone(), slot: String::new() }, config))
     }
 
@@ -245,6 +243,10 @@ impl Remote {
         let changes = method != Method::GET;
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
         if let Some(token) = self.token.as_ref().filter(|_| changes) {
+            let in_clear = self.base.strip_prefix("http://").and_then(|rest| rest.split('/').next());
+            if in_clear.is_some_and(|host| !is_loopback(host_of(host))) {
+                tracing::warn!("the token goes to {} in clear; give --url an https:// address", self.base);
+            }
             request = request.header(header::AUTHORIZATION, format!("Bearer {}", token.expose_secret()));
         }
         if body.is_some() {

@@ -32,8 +32,8 @@ use crate::{
 /// Stream the outbox to its sink until told to stop
 ///
 /// SIGTERM or SIGINT delivers what is in flight, confirms it and exits with 0; with 1 when shutdown_grace ran out
-/// first. A second signal exits at once. Nothing is lost either way. SIGHUP takes back what `walpost log-level` changed. While another process has the slot this one
-/// waits for it.
+/// first. A second signal exits at once. Nothing is lost either way. While another process has the slot this one
+/// waits for it. SIGHUP takes back what `walpost log-level` changed.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  walpost run --database-url postgres://walpost@db/app --brokers kafka:9092")]
 pub struct Args {

@@ -4,7 +4,7 @@
 //! says of it (`Origin`, `Sec-Fetch-Site`), and one whose own name was made to point here by the `Host` it asks for. Other
 //! programs say none of that, and are let through.
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     extract::{Request, State},
@@ -14,6 +14,7 @@ use axum::{
 };
 
 use super::{Answers, connect::Refused};
+use crate::loopback::{host_of, is_loopback};
 
 /// Longest path with query, in bytes.
 const TARGET_MAX: usize = 2_048;
@@ -73,16 +74,9 @@ fn is_link(headers: &HeaderMap) -> bool {
 
 /// Whether a `Host` names this host by itself, with whatever port: a tunnel may have another.
 fn is_of_loopback(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        Some(_) | None => host,
-    };
-    let name = name.trim_end_matches('.').to_ascii_lowercase();
-    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(&name);
-    match address.parse::<IpAddr>() {
-        Ok(address) => address.to_canonical().is_loopback(),
-        Err(_) => name == "localhost" || name.ends_with(".localhost"),
-    }
+    let name = host_of(host);
+    // Browsers ask no resolver for what ends so.
+    is_loopback(name) || name.trim_end_matches('.').to_ascii_lowercase().ends_with(".localhost")
 }
 
 /// Whether an `Origin` is the one that is asked.

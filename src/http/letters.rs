@@ -1,7 +1,8 @@
 //! Dead letters over HTTP: `GET /dead-letters` a page at a time, and what people decide of them.
 //!
-//! Letters are in the database, so each call connects to it, one call at a time, within a few seconds: all of this never
-//! has more than one session there. Payloads, keys and headers of records are never told.
+//! Letters are in the database, so each call connects to it, one call at a time, within a few seconds. What a call that was
+//! late asked for the server may still do, for as long as it may work on a statement. Payloads, keys and headers of records
+//! are never told.
 
 use std::{sync::Arc, time::Duration};
 

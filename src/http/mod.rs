@@ -85,7 +85,7 @@ pub fn is_alive(now: &Now, facts: &Facts) -> bool {
 /// An address that cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "metrics and health cannot listen on {address}: {source}; set http.listen to a free address of this host, or to \"off\""
+    "the HTTP surface cannot listen on {address}: {source}; set http.listen to a free address of this host, or to \"off\""
 )]
 pub struct ListenError {
     address: SocketAddr,
@@ -163,7 +163,7 @@ fn router(answers: Arc<Answers>) -> Router {
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
-        .route("/status", get(status_page))
+        .route("/status", get(status))
         .route("/history", get(history::history))
         .route("/records", get(history::records))
         .merge(letters::router())
@@ -206,7 +206,7 @@ fn verdict(verdict: health::Verdict) -> Response {
     (code, Json(verdict)).into_response()
 }
 
-async fn status_page(State(answers): State<Arc<Answers>>) -> Response {
+async fn status(State(answers): State<Arc<Answers>>) -> Response {
     Json(report::Report::new(&answers.status.now(), &answers.facts, (answers.clock)())).into_response()
 }
 

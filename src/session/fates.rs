@@ -155,7 +155,7 @@ impl Fates {
             letters.iter_mut().for_each(|letters| letters.parking.delivered(ticket));
             if ticket.is_of_stream() {
                 settle(marks, pipeline, ticket);
-                if spans.is_some() {
+                if spans.as_ref().is_some_and(|spans| spans.is_open(ticket)) {
                     delivered.push(ticket);
                 }
             }

@@ -64,6 +64,9 @@ pub struct Kafka {
     nameless: HashMap<Ticket, Nameless>,
     /// What was taken last.
     last_records: Recents,
+    /// How many more records may be asked what they say, and since when.
+    asks: usize,
+    asks_since: Instant,
     /// Exactly once: of those the ones of transactions that are committed.
     committed_records: Recents,
     /// Where records have come to lie; none: nobody wants to know.
@@ -186,6 +189,8 @@ impl Kafka {
             sets_aside,
             nameless: HashMap::new(),
             last_records: Recents::default(),
+            asks: RECORDS_MAX,
+            asks_since: Instant::now(),
             committed_records: Recents::default(),
             landings: None,
             transaction,
@@ -349,7 +354,7 @@ impl Kafka {
                 }
                 // It waits for the reports of what it gives up.
                 Ok(()) = self.producer.ready() => {
-                    let Ok(()) = self.producer.poll(0, |_| Ok::<(), Infallible>(()));
+                    let Ok(()) = self.producer.poll(&mut 0, |_| Ok::<(), Infallible>(()));
                 }
                 else => return,
             }
@@ -421,10 +426,15 @@ impl Kafka {
             sent_before,
             landings,
             last_records,
+            asks,
+            asks_since,
             ..
         } = self;
         let now = Instant::now();
-        producer.poll(RECORDS_MAX, |event| match event {
+        if now.duration_since(*asks_since) >= ASKS_INTERVAL {
+            (*asks, *asks_since) = (RECORDS_MAX, now);
+        }
+        producer.poll(asks, |event| match event {
             Event::Delivered(ticket, id, partition, offset, told) => {
                 if let Some(landings) = landings {
                     landings.push(Landing { ticket, partition, offset });
@@ -738,8 +748,11 @@ impl Kafka {
     }
 }
 
-/// How often librdkafka tells what it has counted, unless the configuration says.
-const STATISTICS_INTERVAL_MS: u32 = 10_000;
+/// How often as many records are asked what they say as are shown: each costs a few allocations.
+const ASKS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How often librdkafka tells what it has counted, unless the configuration says: a text as long as there are partitions.
+const STATISTICS_INTERVAL_MS: u32 = 60_000;
 
 /// Of what librdkafka counts, what nothing else tells.
 #[derive(serde::Deserialize)]

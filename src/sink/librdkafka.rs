@@ -294,8 +294,9 @@ impl Producer {
     }
 
     /// Hands over all events that are there, behind an error of `each` too: the queue announces only what comes when it
-    /// is empty. Gives the first error. Of the last `told` records or so it is told what they say.
-    pub(super) fn poll<E>(&self, mut told: usize, mut each: impl FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
+    /// is empty. Gives the first error. The last record of each report is asked what it says, and as many before it as `asks`
+    /// has left.
+    pub(super) fn poll<E>(&self, asks: &mut usize, mut each: impl FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
         // Wake-ups first, then events: an event that comes in between wakes again.
         let mut wakeups = [0; 16];
         while self.woken.try_read(&mut wakeups).is_ok_and(|read| read > 0) {}
@@ -305,7 +306,7 @@ impl Producer {
             let event = unsafe { rd_kafka_queue_poll(self.queue.as_ptr(), 0) };
             let Some(event) = NonNull::new(event) else { return outcome };
             let event = OwnedEvent(event);
-            outcome = outcome.and(event.read(&self.topics, &mut told, &mut each));
+            outcome = outcome.and(event.read(&self.topics, asks, &mut each));
         }
     }
 }
@@ -468,7 +469,7 @@ impl OwnedEvent {
     fn read<E>(
         &self,
         topics: &[Topic],
-        told: &mut usize,
+        asks: &mut usize,
         each: &mut impl FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let event = self.0.as_ptr();
@@ -479,10 +480,9 @@ impl OwnedEvent {
                     // All messages of one report are of one topic as a rule: remember the last.
                     let mut last = TopicId(0);
                     let mut failed: Option<Failure<'_>> = None;
-                    // The last ones of each report, and at least one.
                     let mut left = rd_kafka_event_message_count(event);
-                    let tells = left.min((*told).max(1));
-                    *told -= tells.min(*told);
+                    let tell = left.min((*asks).max(1));
+                    *asks = asks.saturating_sub(tell);
                     while let Some(message) = rd_kafka_event_message_next(event).as_ref() {
                         if message.err == rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
                             if topics.get(last.0).is_none_or(|topic| topic.handle.as_ptr() != message.rkt) {
@@ -491,7 +491,7 @@ impl OwnedEvent {
                             }
                             let partition = usize::try_from(message.partition).expect("it has been sent somewhere");
                             let offset = Some(message.offset).filter(|offset| *offset >= 0);
-                            let said = (left <= tells).then(|| said(message));
+                            let said = (left <= tell).then(|| said(message));
                             left = left.saturating_sub(1);
                             each(Event::Delivered(ticket(message._private), last, partition, offset, said))?;
                         } else {

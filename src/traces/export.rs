@@ -15,12 +15,9 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use openssl::{
-    error::ErrorStack,
-    ssl::{SslConnector, SslMethod, SslVersion},
-};
+use openssl::error::ErrorStack;
 use opentelemetry_proto::tonic::{
-    collector::trace::v1::ExportTraceServiceRequest,
+    collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse},
     common::v1::InstrumentationScope,
     resource::v1::Resource,
     trace::v1::{ResourceSpans, ScopeSpans, Span},
@@ -33,8 +30,10 @@ use tokio::{
 
 use super::{Counts, Item, spans::attribute};
 use crate::{
+    chain::Chain,
     config::{Config, TracesTo},
-    postgres::tls::trust_system,
+    https,
+    printable::printable,
 };
 
 /// Most spans of a request.
@@ -58,20 +57,13 @@ pub(super) struct Exporter {
 
 impl Exporter {
     pub(super) fn new(config: &Config, to: &TracesTo, counts: Arc<Counts>) -> Result<Exporter, ErrorStack> {
-        let mut tls = SslConnector::builder(SslMethod::tls_client())?;
-        tls.set_min_proto_version(Some(SslVersion::TLS1_2))?;
-        trust_system(&mut tls)?;
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_connect_timeout(Some(PATIENCE));
-        let connector = HttpsConnector::with_connector(tcp, tls)?;
         let attributes = vec![
             attribute("service.name", "walpost"),
             attribute("service.version", env!("CARGO_PKG_VERSION")),
             attribute("db.namespace", config.database.database.as_str()),
         ];
         Ok(Exporter {
-            client: Client::builder(TokioExecutor::new()).build(connector),
+            client: Client::builder(TokioExecutor::new()).build(https::connector(PATIENCE)?),
             endpoint: to.endpoint.clone(),
             resource: Resource { attributes, ..Resource::default() },
             counts,
@@ -97,20 +89,24 @@ impl Exporter {
 
     async fn export(&mut self, spans: Vec<Span>) {
         let count = spans.len();
-        let fault = match timeout(PATIENCE, self.post(spans)).await {
-            Ok(Ok(())) => return self.counts.taken(count),
-            Ok(Err(fault)) => fault,
-            Err(_) => format!("no answer within {PATIENCE:?}"),
+        let (lost, fault) = match timeout(PATIENCE, self.post(spans)).await {
+            Ok(Ok((0, _))) => (0, None),
+            Ok(Ok((refused, why))) => (refused.min(count), Some(format!("refused: {why}"))),
+            Ok(Err(fault)) => (count, Some(fault)),
+            Err(_) => (count, Some(format!("no answer within {PATIENCE:?}"))),
         };
-        self.counts.lost(count);
+        self.counts.taken(count - lost);
+        self.counts.lost(lost);
+        let Some(fault) = fault else { return };
         if self.told.is_none_or(|told| told.elapsed() >= TELL) {
             self.told = Some(Instant::now());
             let authority = self.endpoint.authority().map(ToString::to_string).unwrap_or_default();
-            tracing::warn!("{count} spans are lost: {authority} (traces.endpoint): {fault}");
+            tracing::warn!("{lost} spans are lost: {authority} (traces.endpoint): {fault}");
         }
     }
 
-    async fn post(&self, spans: Vec<Span>) -> Result<(), String> {
+    /// How many spans the collector refuses, and why.
+    async fn post(&self, spans: Vec<Span>) -> Result<(usize, String), String> {
         let scope = InstrumentationScope {
             name: "walpost".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -125,11 +121,16 @@ impl Exporter {
             .header(header::USER_AGENT, concat!("walpost/", env!("CARGO_PKG_VERSION")))
             .body(Full::from(body))
             .expect("endpoint and headers are legal");
-        let response = self.client.request(request).await.map_err(|error| chain(&error))?;
+        let response = self.client.request(request).await.map_err(|error| Chain(&error).to_string())?;
         let status = response.status();
-        // So that the connection can be used again.
-        let _ = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-        if status.is_success() { Ok(()) } else { Err(format!("HTTP {status}")) }
+        // Read for others too, so that the connection can be used again.
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+        if !status.is_success() {
+            return Err(format!("HTTP {status}"));
+        }
+        let answer = body.ok().and_then(|body| ExportTraceServiceResponse::decode(body.to_bytes()).ok());
+        let partly = answer.and_then(|answer| answer.partial_success).unwrap_or_default();
+        Ok((usize::try_from(partly.rejected_spans).unwrap_or_default(), printable(partly.error_message.as_bytes())))
     }
 }
 
@@ -141,8 +142,4 @@ fn take(item: Item, spans: &mut Vec<Span>) -> Option<oneshot::Sender<()>> {
         }
         Item::Flush(flush) => Some(flush),
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    crate::chain::Chain(error).to_string()
 }

@@ -1,7 +1,7 @@
 //! Spans of what is published, for OpenTelemetry, over OTLP/HTTP; off unless `traces.endpoint` is set.
 //!
 //! An event whose `traceparent` says that its trace is sampled gets one span, from its commit to its delivery, as a child of
-//! the span that inserted it. Other events cost nothing but a look at the header. The record keeps the application's own
+//! the span that inserted it. Other events cost a look at the header and two at the open spans. The record keeps the application's own
 //! `traceparent`. The stream waits for none of this: spans are queued up to a bound, those beyond it and those that the
 //! collector does not take are counted and gone.
 

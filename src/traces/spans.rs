@@ -86,6 +86,11 @@ impl Spans {
         self.open.insert(record.ticket, span);
     }
 
+    /// Whether a record has one.
+    pub fn is_open(&self, ticket: Ticket) -> bool {
+        self.open.contains_key(&ticket)
+    }
+
     /// Where records are now.
     pub fn landed(&mut self, landings: Vec<Landing>) {
         for Landing { ticket, partition, offset } in landings {
@@ -99,6 +104,9 @@ impl Spans {
 
     /// The sink has them for good.
     pub fn delivered(&mut self, tickets: Vec<Ticket>) {
+        if tickets.is_empty() {
+            return;
+        }
         let end = nanoseconds(unix_us(SystemTime::now()));
         for ticket in tickets {
             let Some(span) = self.open.remove(&ticket) else { continue };
