@@ -138,15 +138,17 @@ pub async fn apply(
         }
     }
     // The record and the schemas go only with the last of their content, so that teardown can be run again.
-    if all {
-        for Item { made, .. } in items.iter().filter(|item| is_last(&item.made)) {
-            match drop_one(client, config, role, made).await {
-                Ok(()) => dropped(made, None),
-                Err(TeardownError::Drop { source, .. }) if is_dependency(&source) => {
-                    dropped(made, Some("it holds other things"));
-                }
-                Err(error) => return Err(error),
+    for Item { made, .. } in items.iter().filter(|item| item.kept.is_none() && is_last(&item.made)) {
+        if !all {
+            dropped(made, Some("what is kept needs it"));
+            continue;
+        }
+        match drop_one(client, config, role, made).await {
+            Ok(()) => dropped(made, None),
+            Err(TeardownError::Drop { source, .. }) if is_dependency(&source) => {
+                dropped(made, Some("it holds other things"));
             }
+            Err(error) => return Err(error),
         }
     }
     Ok(())
