@@ -212,7 +212,7 @@ fn no_core_file_holds_what_was_in_memory() {
         if allowed {
             command.env("WALPOST_CORE_DUMPS", "1");
         }
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("sh is there");
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("sh is there");
         eventually(WITHIN, "it streams", || outbox.walsender());
         assert!(
             clean("sh").args(["-c", "kill -ABRT $0", &child.id().to_string()]).status().expect("sh is there").success()
