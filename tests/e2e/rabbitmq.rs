@@ -65,6 +65,18 @@ impl Side {
         Side { channel, _connection: connection }
     }
 
+    /// Of a broker that has started again: it takes connections before it has all of its queues.
+    async fn open_with(url: &str, queue: &str) -> Side {
+        let options = QueueDeclareOptions { passive: true, ..Default::default() };
+        loop {
+            let side = Side::open(url).await;
+            if side.channel.queue_declare(queue.into(), options, FieldTable::default()).await.is_ok() {
+                return side;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     async fn exchange(&self, name: &str) {
         let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
         let declared =
@@ -140,7 +152,7 @@ fn confirmed_messages_are_on_disk_and_in_order_where_the_caller_waits() {
     rabbit.kill();
     rabbit.start_again();
     story(async {
-        let side = Side::open(&rabbit.url()).await;
+        let side = Side::open_with(&rabbit.url(), "q").await;
         let messages = side.drain("q").await;
         assert!(messages.iter().all(|properties| *properties.delivery_mode() == Some(2)));
         assert_eq!(messages.iter().map(id).collect::<Vec<_>>(), numbers(0..2000));
