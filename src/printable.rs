@@ -30,14 +30,23 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
     text
 }
 
-/// What a record is addressed to, for people: of a URL only what names the host, for its path is often a secret that opens
-/// the door.
+/// A destination as it is told of: of a URL only what names the host, for its path is often a secret that opens the door.
+pub(crate) fn origin(destination: &str) -> &str {
+    match destination.split_once("://") {
+        Some((scheme, rest)) => {
+            let host = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+            &destination[..scheme.len() + 3 + host]
+        }
+        None => destination,
+    }
+}
+
+/// What a record is addressed to, for people, who see that an [`origin`] is not all of it.
 pub(crate) fn address(address: &str) -> Cow<'_, str> {
-    let Some((scheme, rest)) = address.split_once("://") else { return address.into() };
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    match &rest[end..] {
+    let origin = origin(address);
+    match &address[origin.len()..] {
         "" | "/" => address.into(),
-        _ => format!("{scheme}://{}/***", &rest[..end]).into(),
+        _ => format!("{origin}/***").into(),
     }
 }
 

@@ -359,6 +359,10 @@ impl Totals {
         }
     }
 
+    pub fn sum(&self) -> u64 {
+        self.0.values().sum()
+    }
+
     /// Names and numbers, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(name, total)| (name.as_str(), *total))

@@ -3,7 +3,10 @@
 //! They are the calls that tools of Kafka Connect make; here they find the address and the token in the configuration, make
 //! sure that it is this configuration's stream that answers, and wait until what was asked for is so.
 
-use std::time::Duration;
+use std::{
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
 
 use anyhow::{Context, bail};
 use http_body_util::{BodyExt, Full, Limited};
@@ -18,7 +21,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Exit, output, status::reachable};
+use super::{Exit, output};
 use crate::{
     config::{Config, Flags, Needs},
     https,
@@ -209,15 +212,25 @@ impl Remote {
     /// Whoever has that address; nobody is asked yet.
     pub(super) fn at(whom: &Whom) -> anyhow::Result<(Remote, Config)> {
         let config = Config::load(&whom.flags, Needs::NOTHING)?;
-        let base = match (&whom.url, config.http_listen) {
-            (Some(url), _) => checked(url)?,
-            (None, Some(address)) => format!("http://{}", reachable(address)),
+        let token = config.http_token.clone();
+        let remote = match (&whom.url, config.http_listen) {
+            (Some(url), _) => Remote::based(checked(url)?, token)?,
+            (None, Some(address)) => Remote::listening(address, token)?,
             (None, None) => {
                 bail!("http.listen is off: nobody can be asked; set it for the process that runs, or give --url")
             }
         };
+        Ok((remote, config))
+    }
+
+    /// What listens there; nobody is asked yet.
+    pub(super) fn listening(address: SocketAddr, token: Option<SecretString>) -> anyhow::Result<Remote> {
+        Remote::based(format!("http://{}", reachable(address)), token)
+    }
+
+    fn based(base: String, token: Option<SecretString>) -> anyhow::Result<Remote> {
         let client = Client::builder(TokioExecutor::new()).build(https::connector(CALL)?);
-        Ok((Remote { client, base, token: config.http_token.clone(), slot: String::new() }, config))
+        Ok(Remote { client, base, token, slot: String::new() })
     }
 
     async fn get(&self, path: &str) -> anyhow::Result<Value> {
@@ -270,6 +283,17 @@ fn refusal(status: StatusCode, body: &[u8]) -> String {
     text(&body, "message").map_or_else(|| status.to_string(), |message| printable(message.as_bytes()))
 }
 
+/// Where to reach what listens on all addresses.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    address
+}
+
 /// A URL of a whole server.
 fn checked(url: &str) -> anyhow::Result<String> {
     let parsed: Uri = url.parse().map_err(|_| anyhow::anyhow!("--url is no URL; it is one as http://host:9464"))?;
@@ -295,6 +319,13 @@ mod tests {
             let error = checked(wrong).unwrap_err().to_string();
             assert!(error.contains("http://host:9464") && !error.contains("s3cret"), "{wrong}: {error}");
         }
+    }
+
+    #[test]
+    fn what_listens_everywhere_is_reached_here() {
+        assert_eq!(reachable("0.0.0.0:1".parse().unwrap()), "127.0.0.1:1".parse().unwrap());
+        assert_eq!(reachable("[::]:1".parse().unwrap()), "[::1]:1".parse().unwrap());
+        assert_eq!(reachable("10.0.0.1:1".parse().unwrap()), "10.0.0.1:1".parse().unwrap());
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl Totals {
     fn of(now: &Now) -> Totals {
         Totals {
             events: now.events.values().sum(),
-            delivered: now.delivered.iter().map(|(_, total)| total).sum(),
+            delivered: now.delivered.sum(),
             dead_letters: now.dead_letters.values().sum(),
         }
     }

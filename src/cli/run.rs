@@ -156,24 +156,6 @@ async fn prune_every(every: Duration, config: Config, status: Arc<Status>) {
     }
 }
 
-/// SIGHUP ends no stream. It takes back what was changed of the log level; all else that the configuration holds is read at
-/// the start alone.
-fn on_hangup(loggers: Loggers) -> anyhow::Result<()> {
-    let mut hangup = signal(SignalKind::hangup())?;
-    tokio::spawn(async move {
-        while hangup.recv().await.is_some() {
-            match loggers.reset(SystemTime::now()) {
-                Ok(level) => tracing::info!(
-                    level,
-                    "SIGHUP: the log level is that of the start; another configuration takes a restart, which loses nothing"
-                ),
-                Err(error) => tracing::warn!("SIGHUP: {error}"),
-            }
-        }
-    });
-    Ok(())
-}
-
 /// Prunes a table, and tells the status how far it is.
 async fn prune_one(order: &Order<'_>, outbox: &Outbox, status: &Status) {
     let name = outbox.name.to_string();
@@ -211,6 +193,24 @@ async fn prune_one(order: &Order<'_>, outbox: &Outbox, status: &Status) {
             tracing::warn!("nothing is pruned: {}", Chain(&error));
         }
     }
+}
+
+/// SIGHUP ends no stream. It takes back what was changed of the log level; all else that the configuration holds is read at
+/// the start alone.
+fn on_hangup(loggers: Loggers) -> anyhow::Result<()> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            match loggers.reset(SystemTime::now()) {
+                Ok(level) => tracing::info!(
+                    level,
+                    "SIGHUP: the log level is that of the start; another configuration takes a restart, which loses nothing"
+                ),
+                Err(error) => tracing::warn!("SIGHUP: {error}"),
+            }
+        }
+    });
+    Ok(())
 }
 
 /// Turns true at the first SIGTERM or SIGINT; the second one exits, which means this for what is under way.

@@ -11,15 +11,12 @@ use std::{
 
 use anyhow::bail;
 use comfy_table::{Table, presets};
+use hyper::Method;
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;
 
-use super::{Exit, bars, bookmark, output};
+use super::{Exit, bars, bookmark, control::Remote, output};
 use crate::{
     chain::Chain,
     check,
@@ -49,8 +46,6 @@ const LINE_END: &str = "\x1b[K\n";
 const REST: &str = "\x1b[J";
 /// How long the server may look for what is not proven.
 const UNPROVEN_LIMIT: Duration = Duration::from_secs(5);
-/// Its answer is a few hundred bytes; another server's may be anything.
-const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
 /// Show the slot: who streams from it, and how far behind it is
 #[derive(clap::Args)]
@@ -251,34 +246,14 @@ impl Running {
 
 /// Asks the walpost that listens at `address`, if one does and it has this slot.
 async fn ask_walpost(address: SocketAddr, slot: &str) -> Option<Running> {
-    let answer = timeout(ANSWER_TIMEOUT, get_status(reachable(address))).await.ok()?.ok()?;
+    let remote = Remote::listening(address, None).ok()?;
+    let (_, answer) = timeout(ANSWER_TIMEOUT, remote.answer(Method::GET, "/status", None)).await.ok()?.ok()?;
     running(&answer, slot)
-}
-
-/// Where to reach what listens on all addresses.
-pub(super) fn reachable(mut address: SocketAddr) -> SocketAddr {
-    if address.ip().is_unspecified() {
-        address.set_ip(match address {
-            SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-            SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    address
-}
-
-/// HTTP/1.0, so that the answer is neither chunked nor kept open.
-async fn get_status(address: SocketAddr) -> std::io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(format!("GET /status HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).await?;
-    let mut answer = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
-    Ok(answer)
 }
 
 /// The answer's meaning; none when it is no walpost's, or one's with another slot.
 fn running(answer: &[u8], slot: &str) -> Option<Running> {
-    let body = answer.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
-    let status: Value = serde_json::from_slice(&answer[body..]).ok()?;
+    let status: Value = serde_json::from_slice(answer).ok()?;
     if status.get("slot")?.as_str()? != slot {
         return None;
     }
@@ -413,8 +388,7 @@ mod tests {
 
     #[test]
     fn only_a_walpost_with_this_slot_is_believed() {
-        let answer =
-            |body: &str| format!("HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\n{body}").into_bytes();
+        let answer = |body: &str| body.to_owned().into_bytes();
         let said = running(&answer(r#"{"slot":"s","state":"streaming","reason":null,"lag_seconds":0.25}"#), "s");
         assert_eq!(
             said,
@@ -435,12 +409,5 @@ mod tests {
         let connecting = Running { state: Some("connecting".into()), reason: None, lag_seconds: None, reading: None };
         assert!(!connecting.is_attached() && lag_seconds(Some(&connecting)).contains("does not stream"));
         assert!(lag_seconds(None).contains("no running walpost"));
-    }
-
-    #[test]
-    fn what_listens_everywhere_is_reached_here() {
-        assert_eq!(reachable("0.0.0.0:1".parse().unwrap()), "127.0.0.1:1".parse().unwrap());
-        assert_eq!(reachable("[::]:1".parse().unwrap()), "[::1]:1".parse().unwrap());
-        assert_eq!(reachable("10.0.0.1:1".parse().unwrap()), "10.0.0.1:1".parse().unwrap());
     }
 }

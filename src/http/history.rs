@@ -55,9 +55,9 @@ impl History {
     }
 
     fn note(&self, status: &Status, at: SystemTime) {
-        let (state, lag_seconds, lag_bytes, delivered): (_, _, _, u64) = {
+        let (state, lag_seconds, lag_bytes, delivered) = {
             let now = status.now();
-            (now.state, now.lag_seconds(at), now.lag_bytes(at), now.delivered.iter().map(|(_, total)| total).sum())
+            (now.state, now.lag_seconds(at), now.lag_bytes(at), now.delivered.sum())
         };
         let counts = status.latency.counts();
         let mut ring = self.ring();

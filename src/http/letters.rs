@@ -117,7 +117,7 @@ impl FromRequestParts<Arc<Answers>> for Costly {
 }
 
 /// What `GET /dead-letters` gives.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Page {
     /// Who may change anything from a page: whoever has the `token`, or nobody, so that the `command_line` is the way.
     changes: &'static str,
@@ -160,17 +160,7 @@ async fn list(
             })
         })
         .await?;
-    let none = Page {
-        changes,
-        kept: false,
-        dead: 0,
-        parked: 0,
-        aggregates: 0,
-        parked_aggregates: Vec::new(),
-        letters: Vec::new(),
-        next: None,
-    };
-    Ok(Json(page.unwrap_or(none)))
+    Ok(Json(page.unwrap_or_else(|| Page { changes, ..Page::default() })))
 }
 
 /// The query of `GET /dead-letters`.

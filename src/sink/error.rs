@@ -2,8 +2,8 @@
 
 use std::io;
 
-use super::{kafka, owned::OwnedRecord, rabbitmq, shown};
-use crate::{pipeline::Position, postgres::dead_letter::ReasonClass};
+use super::{kafka, owned::OwnedRecord, rabbitmq};
+use crate::{pipeline::Position, postgres::dead_letter::ReasonClass, printable::origin};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -29,7 +29,7 @@ pub enum Error {
 #[error(
     "event {event_id} at position {position} is not taken by {}: {reason}; nothing from that event on is confirmed: mend \
      what refuses it and start walpost again",
-    shown(destination)
+    origin(destination)
 )]
 pub struct GivenUp {
     pub position: Position,

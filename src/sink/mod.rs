@@ -318,14 +318,3 @@ pub async fn reach(config: &Config) -> Option<Result<(), String>> {
     let rabbitmq = config.rabbitmq.as_ref().filter(|_| config.sink == config::Sink::RabbitMq)?;
     Some(rabbitmq::reach(rabbitmq).await)
 }
-
-/// A destination as it is told of: of a URL its origin, since path and query may hold a secret.
-pub(crate) fn shown(destination: &str) -> &str {
-    match destination.split_once("://") {
-        Some((scheme, rest)) => {
-            let host = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-            &destination[..scheme.len() + 3 + host]
-        }
-        None => destination,
-    }
-}

@@ -19,11 +19,11 @@ use super::{
     error::{Error, GivenUp},
     lanes::{Fate, LaneId, Lanes},
     owned::OwnedRecord,
-    shown,
 };
 use crate::{
     config::Config,
     pipeline::{Record, Ticket},
+    printable::origin,
     status::{Recent, Recents},
 };
 
@@ -142,12 +142,12 @@ impl Singly {
                 self.acknowledged.push(record.ticket);
                 self.count_delivered(place(&record.topic));
                 self.last_records.push(record.lend(|record| {
-                    Recent::new(shown(record.topic), record.event.id, record.event.event_type, record.key)
+                    Recent::new(origin(record.topic), record.event.id, record.event.event_type, record.key)
                 }));
             }
             Fate::Again { record, attempts, counts, pause, reason } => {
                 self.setbacks.retries += 1;
-                let destination = shown(&record.topic);
+                let destination = origin(&record.topic);
                 tracing::debug!(destination, position = %record.position(), attempts, ?pause, "tried in vain: {reason}");
                 let now = Instant::now();
                 if self.told.is_none_or(|told| now - told >= TELL) {
@@ -254,7 +254,7 @@ impl Singly {
 fn place(destination: &str) -> &str {
     match destination.split_once('/') {
         Some((exchange, _)) if !destination.contains("://") && !exchange.is_empty() => exchange,
-        Some(_) | None => shown(destination),
+        Some(_) | None => origin(destination),
     }
 }
 

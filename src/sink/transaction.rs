@@ -53,7 +53,8 @@ enum Phase {
     Closed,
     Open(Batch),
     /// The position is sent; the answers to what is under way are awaited.
-    Closing(Batch),
+    /// With when it is asked next whether it is whole.
+    Closing(Batch, Instant),
     Committing(Batch, JoinHandle<Result<(), TransactionError>>),
 }
 
@@ -74,8 +75,6 @@ struct Batch {
     replays: bool,
     /// It is time to commit: nothing is added any more.
     due: bool,
-    /// When it is asked whether it is whole.
-    ask: Instant,
 }
 
 /// What goes into a transaction as its last.
@@ -137,7 +136,7 @@ impl Transaction {
         match &self.phase {
             Phase::Closed => false,
             Phase::Open(batch) => batch.due || batch.tickets.len() >= self.records_max,
-            Phase::Opening(_) | Phase::Opened(_) | Phase::Closing(_) | Phase::Committing(..) => true,
+            Phase::Opening(_) | Phase::Opened(_) | Phase::Closing(..) | Phase::Committing(..) => true,
         }
     }
 
@@ -170,7 +169,6 @@ impl Transaction {
                 timestamp_ms: 0,
                 replays: false,
                 due: false,
-                ask: Instant::now(),
             });
         }
         Ok(())
@@ -195,7 +193,7 @@ impl Transaction {
 
     /// Kafka has a record of the transaction.
     pub(super) fn answered(&mut self) {
-        let (Phase::Open(batch) | Phase::Closing(batch)) = &mut self.phase else {
+        let (Phase::Open(batch) | Phase::Closing(batch, _)) = &mut self.phase else {
             panic!("an answer outside a transaction");
         };
         batch.unanswered -= 1;
@@ -209,7 +207,7 @@ impl Transaction {
             | Phase::Opening(_)
             | Phase::Opened(_)
             | Phase::Closed
-            | Phase::Closing(_)
+            | Phase::Closing(..)
             | Phase::Committing(..) => None,
         }
     }
@@ -243,16 +241,15 @@ impl Transaction {
         let reached = kept.map(|position| (position, value(position)));
         let replays = batch.replays;
         batch.unanswered += usize::from(reached.is_some()) + usize::from(replays);
-        batch.ask = now + PATIENCE;
         let timestamp_ms = batch.timestamp_ms;
-        self.phase = Phase::Closing(batch);
+        self.phase = Phase::Closing(batch, now + PATIENCE);
         Some(Ending { reached, replays, timestamp_ms })
     }
 
     /// Commits once everything is answered: a commit that finds something under way waits in long steps.
     pub(super) fn commit_if_answered(&mut self) {
         match std::mem::replace(&mut self.phase, Phase::Closed) {
-            Phase::Closing(batch) if batch.unanswered == 0 => {
+            Phase::Closing(batch, _) if batch.unanswered == 0 => {
                 let (transactions, until) = (self.transactions.clone(), batch.begun + self.timeout);
                 let commit = tokio::task::spawn_blocking(move || {
                     loop {
@@ -286,9 +283,9 @@ impl Transaction {
             }
             // What is queued for one that is broken, such as by a topic that is gone, is never answered. One that is open
             // learns it from the next record; this one gets none.
-            Phase::Closing(batch) => {
-                tokio::time::sleep_until(batch.ask.into()).await;
-                batch.ask = Instant::now() + PATIENCE;
+            Phase::Closing(_, ask) => {
+                tokio::time::sleep_until((*ask).into()).await;
+                *ask = Instant::now() + PATIENCE;
                 self.transactions.whole().map_err(|error| self.failed(&error))?;
             }
             Phase::Opened(_) | Phase::Closed | Phase::Open(_) => std::future::pending().await,
@@ -304,7 +301,7 @@ impl Transaction {
     /// The calls, where a transaction is open that nobody will commit.
     pub(super) fn to_abort(&self) -> Option<Transactions> {
         match self.phase {
-            Phase::Open(_) | Phase::Closing(_) => Some(self.transactions.clone()),
+            Phase::Open(_) | Phase::Closing(..) => Some(self.transactions.clone()),
             Phase::Opening(_) | Phase::Opened(_) | Phase::Closed | Phase::Committing(..) => None,
         }
     }
@@ -323,7 +320,7 @@ impl Transaction {
 
     fn age(&self) -> Option<Duration> {
         match &self.phase {
-            Phase::Open(batch) | Phase::Closing(batch) | Phase::Committing(batch, _) => Some(batch.begun.elapsed()),
+            Phase::Open(batch) | Phase::Closing(batch, _) | Phase::Committing(batch, _) => Some(batch.begun.elapsed()),
             Phase::Opening(_) | Phase::Opened(_) | Phase::Closed => None,
         }
     }

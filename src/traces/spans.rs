@@ -15,7 +15,8 @@ use super::{Traces, parent::Parent};
 use crate::{
     config::{Config, Sink},
     pipeline::{PgTime, Record, Ticket},
-    sink::{Landing, shown},
+    printable::origin,
+    sink::Landing,
     status::unix_us,
 };
 
@@ -58,7 +59,7 @@ impl Spans {
         }
         self.begun += 1;
         let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_BYTES_MAX)]).into_owned();
-        let destination = shown(record.topic);
+        let destination = origin(record.topic);
         let trace_state = record.headers.get("tracestate").filter(|state| state.len() <= TEXT_BYTES_MAX);
         let start = commit.map_or_else(|| unix_us(SystemTime::now()), PgTime::unix_us);
         let span = Span {

@@ -16,6 +16,7 @@ use crate::{
     cli::output,
     config::Config,
     pipeline::{Limits, Lsn, Output, PgTime, Pipeline, Position, Ticket, outbox::Outbox},
+    printable::origin,
     session::Catalog,
     sink::{self, kafka::Cut},
     status::unix_us,
@@ -172,7 +173,7 @@ impl<'a> Pump<'a> {
                     let ticket = record.ticket;
                     self.tally.events += 1;
                     self.tally.last = Some(record.position);
-                    *self.tally.topics.entry(sink::shown(record.topic).to_owned()).or_default() += 1;
+                    *self.tally.topics.entry(origin(record.topic).to_owned()).or_default() += 1;
                     self.pace.iter_mut().for_each(Pace::sent);
                     match &mut self.sink {
                         Sink::Real(to) => {

@@ -33,11 +33,11 @@ use crate::{
         progress::Hold,
         sql::{self, Sql},
     },
+    printable::origin,
     setup::names,
     sink::{
         self, GivenUp,
         kafka::{self, TopicRefusal},
-        shown,
     },
 };
 
@@ -244,7 +244,7 @@ impl Letters {
     /// Kafka does not take it.
     pub(super) fn refused(&mut self, record: &Record<'_>, culprit: &Culprit) -> Result<(), Error> {
         let reason = &culprit.reason;
-        tracing::error!(topic = shown(record.topic), position = %record.position, "an event becomes a dead letter: {reason}");
+        tracing::error!(topic = origin(record.topic), position = %record.position, "an event becomes a dead letter: {reason}");
         self.parking.refused(record, culprit, SystemTime::now())
     }
 
@@ -368,7 +368,7 @@ impl Table {
                     if let Some(row) = requested.iter().find(|row| is_it(&row.letter)) {
                         store.refuse(row.id, culprit.class, &culprit.reason).await?;
                         tracing::warn!(
-                            topic = shown(&culprit.topic),
+                            topic = origin(&culprit.topic),
                             position = culprit.position,
                             "a replayed event is refused again, and waits among the dead letters: {}",
                             culprit.reason
