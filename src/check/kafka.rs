@@ -6,6 +6,7 @@ use crate::{
     kafka::{
         client::{Unreachable, hint},
         facts::{Kafka, Topic},
+        rights::Rights,
         topics::Pattern,
     },
 };
@@ -40,12 +41,23 @@ pub fn kafka(config: &Config, facts: &Kafka) -> Vec<Finding> {
     let creation = config.debezium.as_ref().and_then(|debezium| debezium.connector().topic_creation.as_ref());
     let topics = Topics { create: config.topics.create || creation.is_some(), ..config.topics };
     let mut findings = missing(facts, topics, &patterns);
+    let positions_topic = config.delivery.positions_topic();
+    let lacking =
+        |(topic, rights): (&String, &Rights)| lacking(topic, *rights, Some(topic.as_str()) == positions_topic);
+    findings.extend(facts.rights.iter().filter_map(lacking));
     findings.extend(creation.into_iter().flat_map(|creation| connector_topics(creation, facts)));
     if let Some(reason) = &facts.undescribed {
         findings.push(Finding::note(
             "kafka principal",
             format!("may not see all settings ({reason}): size limits are found only by sending"),
             "kafka-acls --add --allow-principal User:… --operation DescribeConfigs --topic '*' --cluster",
+        ));
+    }
+    if let Some(reason) = &facts.rights_unknown {
+        findings.push(Finding::note(
+            "kafka principal",
+            format!("cannot be asked what it may do ({reason}): a missing right is found only by sending"),
+            "nothing, if records arrive; else ask again",
         ));
     }
     if let Delivery::ExactlyOnce(exactly_once) = &config.delivery {
@@ -86,7 +98,8 @@ fn missing(facts: &Kafka, topics: Topics, patterns: &[Pattern]) -> Vec<Finding> 
     let mut findings = Vec::new();
     for pattern in patterns {
         let (about, what) = match pattern.topic() {
-            Some(topic) if facts.topics.contains_key(topic) => continue,
+            // Kafka hides from a principal without rights whether a topic is there.
+            Some(topic) if facts.topics.contains_key(topic) || facts.rights.contains_key(topic) => continue,
             Some(topic) => (format!("topic {topic}"), "does not exist"),
             None => (format!("topics {pattern}"), "are named by the events: a new kind of event needs a new topic"),
         };
@@ -123,6 +136,21 @@ fn missing(facts: &Kafka, topics: Topics, patterns: &[Pattern]) -> Vec<Finding> 
     findings
 }
 
+/// Rights to a topic that are missing; `reads`: walpost reads it too.
+fn lacking(topic: &str, rights: Rights, reads: bool) -> Option<Finding> {
+    let (what, operations) = match (rights.write, rights.read || !reads) {
+        (true, true) => return None,
+        (false, true) => ("written to", "--operation Write"),
+        (true, false) => ("read", "--operation Read"),
+        (false, false) => ("written to or read", "--operation Write --operation Read"),
+    };
+    Some(Finding::error(
+        format!("topic {topic}"),
+        format!("may not be {what} by this principal, whether or not it exists: what goes there waits"),
+        format!("kafka-acls --add --allow-principal User:… {operations} --topic {topic}"),
+    ))
+}
+
 /// Topics of one template that are divided differently, or otherwise than walpost divides new ones.
 fn partitions(pattern: &Pattern, facts: &Kafka, topics: Topics) -> Option<Finding> {
     let matched = || facts.topics.iter().filter(|(name, _)| pattern.matches(name));
@@ -156,11 +184,9 @@ fn positions(exactly_once: &ExactlyOnce, facts: &Kafka) -> Option<Finding> {
     let name = &exactly_once.positions_topic;
     let about = format!("topic {name}");
     let Some(topic) = &facts.positions else {
-        return Some(Finding::note(
-            about,
-            "does not exist, or may not be seen",
-            "nothing: walpost creates it, compacted",
-        ));
+        // What is hidden is told of as a missing right.
+        return (!facts.rights.contains_key(name))
+            .then(|| Finding::note(about, "does not exist", "nothing: walpost creates it, compacted"));
     };
     match topic.cleanup_policy.as_deref() {
         Some("compact") if topic.replicas == 1 && facts.brokers > 1 => Some(Finding::warning(
@@ -251,6 +277,20 @@ mod tests {
         let mut facts = Kafka::default();
         facts.topics.insert("orders".to_owned(), Topic::default());
         assert_eq!(missing(&facts, topics(false), &["orders".parse().unwrap()]), []);
+    }
+
+    #[test]
+    fn a_topic_without_rights_is_forbidden_rather_than_missing() {
+        let mut facts = Kafka::default();
+        facts.rights.insert("orders".to_owned(), Rights::default());
+        assert_eq!(missing(&facts, topics(false), &["orders".parse().unwrap()]), []);
+        let found = |rights, reads| lacking("orders", rights, reads).map(|finding| finding.remedy);
+        let (read, write) = (Rights { read: true, write: false }, Rights { read: false, write: true });
+        assert_eq!(found(write, false), None);
+        assert_eq!(found(Rights { read: true, write: true }, true), None);
+        assert!(found(read, false).unwrap().ends_with("--operation Write --topic orders"));
+        assert!(found(write, true).unwrap().ends_with("--operation Read --topic orders"));
+        assert!(found(Rights::default(), true).unwrap().contains("--operation Write --operation Read"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use anyhow::Context as _;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -53,7 +54,9 @@ pub(super) async fn run(args: Args, loggers: Loggers) -> anyhow::Result<Exit> {
     let mut config = Config::load(&args.flags, Needs::BOTH)?;
     config.rewind_to = args.from_lsn.map(|place| place.from().commit_lsn);
     let mut status = Status::new();
-    status.traces = config.traces.as_ref().map(|to| Traces::start(&config, to)).transpose()?;
+    if let Some(to) = &config.traces {
+        status.traces = Some(Traces::start(&config, to).context("spans cannot be exported to traces.endpoint")?);
+    }
     let status = Arc::new(status);
     let control = Control::new();
     if let Some(address) = config.http_listen {

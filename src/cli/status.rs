@@ -229,13 +229,15 @@ fn not_proven(unproven: &Unproven) -> String {
 }
 
 /// What a running walpost says of itself.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Running {
     state: Option<String>,
     reason: Option<String>,
     lag_seconds: Option<f64>,
     /// Rows of the tables that are sent, of about so many.
     reading: Option<(u64, Option<u64>)>,
+    /// The table that is pruned, and how many of its blocks are looked at.
+    pruning: Option<(String, u64, u64)>,
 }
 
 impl Running {
@@ -264,6 +266,10 @@ fn running(answer: &[u8], slot: &str) -> Option<Running> {
         lag_seconds: status.get("lag_seconds").and_then(Value::as_f64).filter(|seconds| *seconds >= 0.0),
         reading: status.get("reading").and_then(|reading| {
             Some((reading.get("rows")?.as_u64()?, reading.get("rows_estimated").and_then(Value::as_u64)))
+        }),
+        pruning: status.get("pruning").and_then(|pruning| {
+            let blocks = |key| pruning.get(key).and_then(Value::as_u64);
+            Some((pruning.get("table")?.as_str()?.to_owned(), blocks("blocks")?, blocks("blocks_total")?))
         }),
     })
 }
@@ -294,7 +300,13 @@ fn as_json(slot: &Slot, proof: &Proof, bookmarks: &[Bookmark], running: Option<&
         "inactive_since": slot.inactive_since,
         "failover": slot.failover,
         "bookmarks": bookmarks.iter().map(bookmark::as_json).collect::<Vec<_>>(),
-        "walpost": running.map(|running| json!({ "state": running.state, "reason": running.reason })),
+        "walpost": running.map(|running| json!({
+            "state": running.state,
+            "reason": running.reason,
+            "pruning": running.pruning.as_ref().map(|(table, blocks, whole)| json!({
+                "table": table, "blocks": blocks, "blocks_total": whole
+            })),
+        })),
     })
 }
 
@@ -331,6 +343,9 @@ fn as_table(slot: &Slot, proof: &Proof, bookmarks: &[Bookmark], running: Option<
         // The server only estimates.
         let of = estimated.map(|whole| format!(" of about {whole} {}", bars::line(rows, whole.max(rows))));
         row("read", format!("{rows} rows{}", of.unwrap_or_default()));
+    }
+    if let Some((table, blocks, whole)) = running.and_then(|running| running.pruning.as_ref()) {
+        row("pruning", format!("{} {}", printable(table.as_bytes()), bars::line(*blocks, *whole)));
     }
     row(
         "kept log",
@@ -392,7 +407,7 @@ mod tests {
         let said = running(&answer(r#"{"slot":"s","state":"streaming","reason":null,"lag_seconds":0.25}"#), "s");
         assert_eq!(
             said,
-            Some(Running { state: Some("streaming".into()), reason: None, lag_seconds: Some(0.25), reading: None })
+            Some(Running { state: Some("streaming".into()), lag_seconds: Some(0.25), ..Running::default() })
         );
         assert_eq!(running(&answer(r#"{"slot":"other","lag_seconds":1}"#), "s"), None);
         assert_eq!(running(&answer("<html>"), "s"), None);
@@ -400,13 +415,16 @@ mod tests {
         let reads =
             running(&answer(r#"{"slot":"s","reading":{"kind":"initial","rows":7,"rows_estimated":null}}"#), "s");
         assert_eq!(reads.unwrap().reading, Some((7, None)));
+        let prunes =
+            running(&answer(r#"{"slot":"s","pruning":{"table":"app.outbox","blocks":5,"blocks_total":20}}"#), "s");
+        assert_eq!(prunes.unwrap().pruning, Some(("app.outbox".to_owned(), 5, 20)));
         let absurd = running(&answer(r#"{"slot":"s","lag_seconds":-1800000000}"#), "s");
         assert_eq!(absurd.unwrap().lag_seconds, None);
     }
 
     #[test]
     fn one_that_does_not_stream_is_told_from_none() {
-        let connecting = Running { state: Some("connecting".into()), reason: None, lag_seconds: None, reading: None };
+        let connecting = Running { state: Some("connecting".into()), ..Running::default() };
         assert!(!connecting.is_attached() && lag_seconds(Some(&connecting)).contains("does not stream"));
         assert!(lag_seconds(None).contains("no running walpost"));
     }

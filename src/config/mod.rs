@@ -238,6 +238,16 @@ pub enum Delivery {
     ExactlyOnce(ExactlyOnce),
 }
 
+impl Delivery {
+    /// The topic that holds how far an exactly-once stream reaches.
+    pub fn positions_topic(&self) -> Option<&str> {
+        match self {
+            Delivery::AtLeastOnce => None,
+            Delivery::ExactlyOnce(exactly_once) => Some(&exactly_once.positions_topic),
+        }
+    }
+}
+
 /// `[exactly_once]`: Kafka transactions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExactlyOnce {

@@ -41,6 +41,8 @@ pub(super) struct Report<'a> {
     parked: Option<Parked>,
     /// None while the stream is sent, or nothing is.
     reading: Option<Reading>,
+    /// None while `prune.every` looks at no table.
+    pruning: Option<Pruning<'a>>,
     timestamps_replaced: u64,
     reconnects: u64,
     server: Option<Server<'a>>,
@@ -50,6 +52,14 @@ pub(super) struct Report<'a> {
 struct Parked {
     events: u64,
     aggregates: u64,
+}
+
+/// Blocks looked at, of those that the table has.
+#[derive(Debug, Serialize)]
+struct Pruning<'a> {
+    table: &'a str,
+    blocks: u64,
+    blocks_total: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -119,6 +129,10 @@ impl<'a> Report<'a> {
             dead_letters: &now.dead_letters,
             parked: now.parked.filter(|_| now.is_attached()).map(|(events, aggregates)| Parked { events, aggregates }),
             reading: now.reading.filter(|_| now.is_attached()),
+            pruning: now.pruned.iter().filter(|_| now.is_attached()).find_map(|(table, pruned)| {
+                let (blocks, blocks_total) = pruned.walk?;
+                Some(Pruning { table, blocks, blocks_total })
+            }),
             timestamps_replaced: now.timestamps_replaced,
             reconnects: now.reconnects,
             server: now.server.as_ref().map(|sample| Server {
@@ -147,6 +161,7 @@ mod tests {
     use crate::{
         http::tests::{at, facts, streaming},
         pipeline::Lsn,
+        status::Pruned,
     };
 
     fn report(now: &Now, seconds: u64) -> serde_json::Value {
@@ -160,6 +175,7 @@ mod tests {
         now.events.insert("walpost.outbox".to_owned(), 3);
         now.dead_letters.insert("too_large", 1);
         now.parked = Some((3, 2));
+        now.pruned.insert("walpost.outbox".to_owned(), Pruned { walk: Some((5, 20)), ..Pruned::default() });
         now.published_at = Some(at(95));
         let (oldest, p95) = (Some(Duration::from_millis(7_500)), Some(Duration::from_secs(6)));
         now.unproven = Some((Unproven { rows: 4, oldest, p95, older: 2 }, at(100)));
@@ -185,6 +201,7 @@ mod tests {
                 "dead_letters": {"too_large": 1},
                 "parked": {"events": 3, "aggregates": 2},
                 "reading": null,
+                "pruning": {"table": "walpost.outbox", "blocks": 5, "blocks_total": 20},
                 "timestamps_replaced": 0,
                 "reconnects": 0,
                 "server": {"wal_lsn": "0/5DC", "retained_bytes": 4096, "safe_bytes": null, "lost_in_seconds": null, "wal_status": null, "bookmarks": [], "age_seconds": 3.0},
@@ -198,8 +215,9 @@ mod tests {
         now.state = State::Connecting;
         now.server = None;
         now.parked = Some((3, 2));
+        now.pruned.insert("walpost.outbox".to_owned(), Pruned { walk: Some((5, 20)), ..Pruned::default() });
         let report = report(&now, 103);
-        for name in ["confirmed_lsn", "lag_bytes", "parked", "lag_seconds", "server"] {
+        for name in ["confirmed_lsn", "lag_bytes", "parked", "pruning", "lag_seconds", "server"] {
             assert_eq!(report[name], json!(null), "{name}");
         }
         now.confirmed = Some(Lsn::INVALID);

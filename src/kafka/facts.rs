@@ -1,21 +1,25 @@
 //! What a Kafka cluster says of itself and of the topics that the configuration writes to.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use rdkafka::{
     admin::{AdminClient, AdminOptions, ConfigResource, OwnedResourceSpecifier, ResourceSpecifier},
-    consumer::BaseConsumer,
+    consumer::{BaseConsumer, Consumer},
     error::KafkaError,
     metadata::MetadataTopic,
 };
 
 use super::{
     client::{self, Reasons, Unreachable},
+    rights::{self, Rights},
     topics::Pattern,
 };
-use crate::config::{Config, Delivery};
+use crate::config::Config;
 
-/// Most topics whose settings are asked for.
+/// Most topics whose settings and rights are asked for.
 const DESCRIBED_TOPICS_MAX: usize = 100;
 
 /// Facts of the cluster.
@@ -30,6 +34,10 @@ pub struct Kafka {
     pub auto_create: Option<bool>,
     /// `message.max.bytes` of a broker, which new topics take over.
     pub message_bytes_max: Option<i64>,
+    /// What this principal may do with the topics that the configuration names or leads to, as far as the brokers tell.
+    pub rights: BTreeMap<String, Rights>,
+    /// Why those could not be read.
+    pub rights_unknown: Option<String>,
     /// Why settings could not be read.
     pub undescribed: Option<String>,
 }
@@ -49,11 +57,11 @@ pub struct Topic {
 }
 
 impl Kafka {
-    /// Asks the cluster; `timeout` bounds each of the two questions.
+    /// Asks the cluster; `timeout` bounds each of the three questions.
     pub async fn read(config: &Config, patterns: &[Pattern], timeout: Duration) -> Result<Kafka, Unreachable> {
         let properties = client::consumer_properties(config);
         let patterns = patterns.to_vec();
-        let positions = positions_topic(config).map(str::to_owned);
+        let positions_topic = config.delivery.positions_topic().map(str::to_owned);
         let asked = tokio::task::spawn_blocking(move || -> Result<_, Unreachable> {
             let failed = |error: KafkaError| Unreachable { reasons: vec![error.to_string()] };
             let client: BaseConsumer<Reasons> = properties.create_with_context(Reasons::default()).map_err(failed)?;
@@ -65,9 +73,18 @@ impl Kafka {
             let topics = metadata.topics().iter().filter(|topic| patterns.iter().any(|one| one.matches(topic.name())));
             let topics: BTreeMap<_, _> = topics.map(|topic| (topic.name().to_owned(), shape(topic))).collect();
             let positions =
-                metadata.topics().iter().find(|topic| positions.as_deref() == Some(topic.name())).map(shape);
+                metadata.topics().iter().find(|topic| positions_topic.as_deref() == Some(topic.name())).map(shape);
             let broker = metadata.brokers().first().map(|broker| broker.id());
-            Ok((Kafka { brokers: metadata.brokers().len(), topics, positions, ..Kafka::default() }, broker, properties))
+            let named = patterns.iter().filter_map(Pattern::topic).chain(positions_topic.as_deref()).map(str::to_owned);
+            let mut asked: BTreeSet<_> = topics.keys().take(DESCRIBED_TOPICS_MAX).cloned().collect();
+            asked.extend(named);
+            let (rights, rights_unknown) = match rights::of_topics(client.client(), &Vec::from_iter(asked), timeout) {
+                Ok(rights) => (rights, None),
+                Err(reason) => (BTreeMap::new(), Some(reason)),
+            };
+            let brokers = metadata.brokers().len();
+            let kafka = Kafka { brokers, topics, positions, rights, rights_unknown, ..Kafka::default() };
+            Ok((kafka, broker, properties))
         });
         let (mut kafka, broker, properties) = asked.await.expect("the client's calls do not panic")?;
         let Some(broker) = broker else { return Ok(kafka) };
@@ -90,8 +107,10 @@ impl Kafka {
         let mut resources = vec![ResourceSpecifier::Broker(broker)];
         resources.extend(names.iter().map(|name| ResourceSpecifier::Topic(name)));
         // A question about a topic that is named twice is refused.
-        let positions =
-            positions_topic(config).filter(|name| self.positions.is_some() && !names.iter().any(|n| n == name));
+        let positions = config
+            .delivery
+            .positions_topic()
+            .filter(|name| self.positions.is_some() && !names.iter().any(|n| n == name));
         resources.extend(positions.map(ResourceSpecifier::Topic));
         let options = AdminOptions::new().request_timeout(Some(timeout));
         let described = admin.describe_configs(&resources, &options).await.map_err(text)?;
@@ -112,7 +131,9 @@ impl Kafka {
                         topic.in_sync_min = setting(&resource, "min.insync.replicas");
                         topic.cleanup_policy = setting(&resource, "cleanup.policy");
                     }
-                    if let Some(topic) = self.positions.as_mut().filter(|_| positions_topic(config) == Some(name)) {
+                    if let Some(topic) =
+                        self.positions.as_mut().filter(|_| config.delivery.positions_topic() == Some(name))
+                    {
                         topic.cleanup_policy = setting(&resource, "cleanup.policy");
                     }
                 }
@@ -120,13 +141,6 @@ impl Kafka {
             }
         }
         Ok(())
-    }
-}
-
-fn positions_topic(config: &Config) -> Option<&str> {
-    match &config.delivery {
-        Delivery::AtLeastOnce => None,
-        Delivery::ExactlyOnce(exactly_once) => Some(&exactly_once.positions_topic),
     }
 }
 

@@ -3,5 +3,6 @@
 pub mod client;
 pub mod facts;
 pub mod ids;
+pub mod rights;
 pub mod tail;
 pub mod topics;

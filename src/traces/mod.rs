@@ -10,10 +10,12 @@ mod parent;
 mod spans;
 
 use std::{
+    io,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    thread,
     time::Duration,
 };
 
@@ -50,12 +52,13 @@ enum Item {
 }
 
 impl Traces {
-    /// Starts the task that exports.
-    pub fn start(config: &Config, to: &TracesTo) -> Result<Traces, openssl::error::ErrorStack> {
+    /// Starts what exports, on a thread of its own: whatever a collector answers, the stream goes on.
+    pub fn start(config: &Config, to: &TracesTo) -> io::Result<Traces> {
         let (sender, receiver) = mpsc::channel(QUEUED_MAX);
         let counts = Arc::new(Counts::default());
         let exporter = export::Exporter::new(config, to, Arc::clone(&counts))?;
-        tokio::spawn(exporter.run(receiver));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        thread::Builder::new().name("traces".to_owned()).spawn(move || runtime.block_on(exporter.run(receiver)))?;
         Ok(Traces { sender, counts })
     }
 

@@ -243,6 +243,43 @@ fn a_wrong_password_for_kafka_is_named_as_such() {
 }
 
 #[test]
+fn rights_to_topics_that_are_missing_are_named() {
+    let kafka = Kafka::configure().access_lists().start();
+    kafka.add_user("walpost", "s3cret");
+    let database = Postgres::shared(MAIN).database();
+    let _outbox = Outbox::create(&database);
+    kafka.create_topic("orders", 1, &[]);
+    let brokers = kafka.brokers();
+    let mut more = vec!["--brokers", &*brokers, "--delivery", "exactly_once", "--route-topic", "orders"];
+    let login = [
+        "security.protocol=SASL_PLAINTEXT",
+        "sasl.mechanism=SCRAM-SHA-512",
+        "sasl.username=walpost",
+        "sasl.password=s3cret",
+    ];
+    more.extend(login.into_iter().flat_map(|property| ["--kafka", property]));
+    let forbidden = |expected: &[&str]| {
+        eventually(WITHIN, "the access lists are in force", || {
+            let (mut found, _) = check(&database, &more);
+            found.retain(|(severity, text)| severity == "error" && text.contains("by this principal"));
+            let as_expected = found.iter().zip(expected).all(|((_, text), start)| text.starts_with(start));
+            (found.len() == expected.len() && as_expected).then_some(())
+        });
+    };
+    let written_to = "topic orders may not be written to by this principal";
+    forbidden(&[written_to, "topic walpost.positions may not be written to or read by this principal"]);
+    let allow = |operation, topic| kafka.allow("walpost", &["--operation", operation, "--topic", topic]);
+    allow("Write", "walpost.positions");
+    // It does not exist yet, so that there is nothing to have a right to.
+    forbidden(&[written_to]);
+    kafka.create_topic("walpost.positions", 1, &[("cleanup.policy", "compact")]);
+    forbidden(&[written_to, "topic walpost.positions may not be read by this principal"]);
+    allow("Read", "walpost.positions");
+    allow("Write", "orders");
+    forbidden(&[]);
+}
+
+#[test]
 fn limits_of_a_topic_are_compared() {
     let kafka = Kafka::shared();
     let database = Postgres::shared(MAIN).database();

@@ -192,6 +192,9 @@ fn a_reading_of_the_table_shows_how_far_it_is_and_then_no_more() {
     assert_eq!(walpost.metric("walpost_up"), Some(1.0));
     metric(&walpost, "walpost_in_flight_records", "above 0", |value| value > 0.0);
     assert!(walpost.metric("walpost_reading_rows").is_some_and(|rows| rows < 50.0));
+    for name in KNOWN_BY_STREAM {
+        assert_eq!(walpost.metric(name), None, "{name}: there is no stream yet");
+    }
     kafka.unblock(&topic);
     eventually(WITHIN, "the reading is over", || walpost.metric("walpost_reading_rows").is_none().then_some(()));
     let delivered = format!("walpost_records_delivered_total{{topic=\"{topic}\"}}");
