@@ -1,10 +1,10 @@
 //! Findings about what lies between walpost and the rest, where that is not this machine.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::SocketAddr};
 
 use super::Finding;
 use crate::{
-    config::{Config, KafkaProperties, Sink},
+    config::{Config, KafkaProperties, Sink, TracesTo},
     loopback::{is_loopback, remote_brokers},
     pipeline::outbox::{Address, Endpoint, Outbox},
     postgres::conninfo::{ConnInfo, TlsMode},
@@ -37,7 +37,30 @@ pub fn transport(config: &Config) -> Vec<Finding> {
         }
         Sink::Webhook | Sink::Stdout => {}
     }
+    findings.extend(config.traces.as_ref().and_then(traces));
+    findings.extend(config.http_listen.and_then(listen));
     findings
+}
+
+fn traces(to: &TracesTo) -> Option<Finding> {
+    let host = to.endpoint.host().filter(|host| !is_loopback(host))?;
+    (to.endpoint.scheme_str() == Some("http")).then(|| {
+        Finding::warning(
+            format!("connection to the collector {host}"),
+            "is without TLS and leaves this machine: whoever is on the way has ids, topics and tables of events",
+            "https in traces.endpoint",
+        )
+    })
+}
+
+fn listen(address: SocketAddr) -> Option<Finding> {
+    (!address.ip().is_loopback()).then(|| {
+        Finding::note(
+            format!("http.listen {address}"),
+            "answers other machines, without TLS: whoever is on the way sees what it shows, and the token of http.token_file",
+            "a loopback address and a proxy with TLS in front, or a network where nobody else is",
+        )
+    })
 }
 
 fn postgres(database: &ConnInfo) -> Option<Finding> {
@@ -140,6 +163,11 @@ mod tests {
             (webhook("http://127.0.0.1:8080/x"), None, ""),
             (webhook("https://hooks.internal/x"), None, ""),
             (webhook("http://hooks.internal/${event_type}"), Some(Warning), "without TLS"),
+            (found(&[("WALPOST_TRACES_ENDPOINT", "http://127.0.0.1:4318")]), None, ""),
+            (found(&[("WALPOST_TRACES_ENDPOINT", "https://collector:4318")]), None, ""),
+            (found(&[("WALPOST_TRACES_ENDPOINT", "http://collector:4318")]), Some(Warning), "ids, topics and tables"),
+            (found(&[("WALPOST_HTTP_LISTEN", "127.0.0.1:9464")]), None, ""),
+            (found(&[("WALPOST_HTTP_LISTEN", "0.0.0.0:9464")]), Some(Note), "the token of http.token_file"),
         ] {
             let severities: Vec<_> = findings.iter().map(|(severity, _)| *severity).collect();
             assert_eq!(severities, Vec::from_iter(expected), "{findings:?}");

@@ -13,7 +13,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::{Answers, connect::Refused};
+use super::{Answers, connect::Refused, rate};
 use crate::loopback::{host_of, is_loopback};
 
 /// Longest path with query, in bytes.
@@ -35,12 +35,18 @@ pub(super) async fn guard(State(answers): State<Arc<Answers>>, request: Request,
     let (parts, body) = request.into_parts();
     let mut answer = match refusal(&answers, &parts) {
         Some(refused) => refused.into_response(),
+        None if !is_probe(&parts) && !answers.asked.take() => rate::later("walpost is asked too often".to_owned()),
         None => next.run(Request::from_parts(parts, body)).await,
     };
     for (name, value) in HEADERS {
         answer.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
     }
     answer
+}
+
+/// Whoever restarts what does not answer has an answer, whatever others ask.
+fn is_probe(parts: &Parts) -> bool {
+    matches!(parts.uri.path(), "/healthz" | "/readyz")
 }
 
 fn refusal(answers: &Answers, parts: &Parts) -> Option<Refused> {

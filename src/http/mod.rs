@@ -121,6 +121,8 @@ pub struct Answers {
     guesses: Bucket,
     /// Calls of the database.
     costly: Bucket,
+    /// All calls but those of who looks whether walpost is well.
+    asked: Bucket,
     clock: fn() -> SystemTime,
 }
 
@@ -144,6 +146,7 @@ impl Answers {
             history: History::default(),
             guesses: guesses(),
             costly: costly(),
+            asked: asked(),
             clock: SystemTime::now,
         }
     }
@@ -155,6 +158,10 @@ fn guesses() -> Bucket {
 
 fn costly() -> Bucket {
     Bucket::new(20, Duration::from_millis(250))
+}
+
+fn asked() -> Bucket {
+    Bucket::new(400, Duration::from_millis(5))
 }
 
 fn router(answers: Arc<Answers>) -> Router {

@@ -73,6 +73,7 @@ pub(super) fn answers(now: Now) -> Answers {
         history: History::default(),
         guesses: guesses(),
         costly: costly(),
+        asked: asked(),
         clock: || at(103),
     }
 }
@@ -281,6 +282,17 @@ async fn dead_letters_are_not_asked_for_at_speed() {
         codes.push(ask(address, "GET", "/dead-letters", "").await.0);
     }
     assert_eq!(codes, [503, 503, 429], "there is no database");
+}
+
+#[tokio::test]
+async fn whoever_asks_without_end_takes_no_more_than_a_share_and_probes_are_answered() {
+    let asked = Bucket::new(3, Duration::from_secs(3600));
+    let address = serving(Answers { asked, ..answers(streaming()) }).await;
+    let mut codes = Vec::new();
+    for path in ["/status", "/metrics", "/nowhere", "/status", "/metrics", "/healthz", "/readyz"] {
+        codes.push(ask(address, "GET", path, "").await.0);
+    }
+    assert_eq!(codes, [200, 200, 404, 429, 429, 200, 200]);
 }
 
 #[tokio::test]

@@ -157,7 +157,7 @@ impl World {
         let place = self.some_relay();
         self.relays[place].kill();
         let over = Instant::now();
-        self.replace(place, &[]);
+        self.replace(place);
         Ok(Over::At(over))
     }
 
@@ -319,8 +319,8 @@ impl World {
             }
             self.tell("   halted by name; started again to recover");
         }
-        self.replace(0, &["--on-slot-loss", "recover"]);
-        self.replace(1, &["--on-slot-loss", "recover"]);
+        self.recover(0);
+        self.recover(1);
         Ok(Over::At(over))
     }
 

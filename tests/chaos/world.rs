@@ -109,9 +109,12 @@ pub struct World {
     /// Sessions that processes began which have ended since.
     past_sessions: usize,
     faults: BTreeMap<Kind, Line>,
-    last: Option<(Kind, usize)>,
+    /// The last fault, the sessions that it ended, and whether what it left unsent was asked for.
+    last: Option<(Kind, usize, bool)>,
     /// By the fault that is on, or the last one.
     server_crashed: bool,
+    /// Processes that were told to send again what a lost slot may have left unsent.
+    told_to_recover: [bool; 2],
     began: Instant,
 }
 
@@ -150,6 +153,7 @@ impl World {
             faults: BTreeMap::new(),
             last: None,
             server_crashed: false,
+            told_to_recover: [false; 2],
             began: Instant::now(),
             random: Random::new(random.below(1 << 40) as u64),
         };
@@ -207,15 +211,44 @@ impl World {
     }
 
     /// Puts another process in the place of one that has ended.
-    pub fn replace(&mut self, place: usize, arguments: &[&str]) {
+    pub fn replace(&mut self, place: usize) {
+        self.put(place, &[]);
+    }
+
+    /// The same, and someone decides that what a lost slot may have left unsent is sent again.
+    pub fn recover(&mut self, place: usize) {
+        self.put(place, &["--on-slot-loss", "recover"]);
+        self.told_to_recover[place] = true;
+    }
+
+    fn put(&mut self, place: usize, arguments: &[&str]) {
         self.past_sessions += sessions(&self.relays[place]);
         self.relays[place] = self.relay(arguments);
+        self.told_to_recover[place] = false;
+    }
+
+    /// The decision is for this one loss: when what it left is sent, processes that know nothing of it go on.
+    fn end_recovery(&mut self) -> Result<(), String> {
+        if self.told_to_recover == [false; 2] {
+            return Ok(());
+        }
+        self.until("what the lost slot left is sent", |world| {
+            let relay = &world.relays[world.active()];
+            (streams(relay) && relay.metric("walpost_reading_rows").is_none()).then_some(())
+        })?;
+        for place in 0..self.relays.len() {
+            if self.told_to_recover[place] {
+                match self.relays[place].terminate(PATIENCE) {
+                    0 => self.replace(place),
+                    code => return Err(format!("a clean stop ends with {code}\n{}", self.logs())),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The process that streams, as far as it says so; any other when none does.
     pub fn active(&self) -> usize {
-        let streams =
-            |relay: &Walpost| relay.metric("walpost_state{state=\"streaming\"}").is_some_and(|value| value == 1.0);
         self.relays.iter().position(streams).unwrap_or(0)
     }
 
@@ -293,10 +326,10 @@ impl World {
             let unknown = log.contains(&format!("replication slot {SLOT} begins at"));
             if self.delivery == Delivery::ExactlyOnce && fenced {
                 self.tell("   a fenced process ends and is started again");
-                self.replace(place, &[]);
+                self.replace(place);
             } else if self.delivery == Delivery::ExactlyOnce && unknown && self.server_crashed {
                 self.tell("   the slot counts as lost; started again to recover");
-                self.replace(place, &["--on-slot-loss", "recover"]);
+                self.recover(place);
             } else {
                 return Err(format!("walpost has ended by itself, exit code {code}\n{}", self.logs()));
             }
@@ -346,12 +379,13 @@ impl World {
     pub fn suffer(&mut self, number: usize, kind: Kind) -> Result<(), String> {
         let (sessions, before) = (self.sessions(), self.counts());
         self.tell(&format!("{number}. {kind}"));
+        let broken = |why: String| format!("fault {number}, {kind}: {why}");
         // What was written beside the slot since then may still be behind it.
-        let before_it = self.last.map(|(last, _)| last);
+        let before_it = self.last.map(|(last, ..)| last);
         self.server_crashed = [before_it, Some(kind)].into_iter().flatten().any(Kind::forgets_the_position);
         let over = match self.inflict(kind) {
             Ok(over) => over,
-            Err(broken) => return Err(format!("fault {number}, {kind}: {broken}")),
+            Err(why) => return Err(broken(why)),
         };
         let over = match over {
             Over::At(over) => over,
@@ -361,7 +395,9 @@ impl World {
                 return Ok(());
             }
         };
-        let took = self.probe(over).map_err(|broken| format!("fault {number}, {kind}: {broken}"))?;
+        let took = self.probe(over).map_err(broken)?;
+        let asked_for = self.told_to_recover != [false; 2];
+        self.end_recovery().map_err(broken)?;
         let after = self.counts();
         let (duplicates, recovered) = (after.0 - before.0, after.1 - before.1);
         let sessions = self.sessions() - sessions;
@@ -374,9 +410,9 @@ impl World {
         line.duplicates += duplicates;
         line.recovered += recovered;
         // What comes late belongs to the fault before.
-        let (kinds, ended) = match self.last.replace((kind, sessions)) {
-            Some((last, ended)) => ([last, kind], ended + sessions),
-            None => ([kind, kind], sessions),
+        let (kinds, ended, asked_for) = match self.last.replace((kind, sessions, asked_for)) {
+            Some((last, ended, asked_before)) => ([last, kind], ended + sessions, asked_for || asked_before),
+            None => ([kind, kind], sessions, asked_for),
         };
         let forgets = kinds.iter().any(|kind| kind.forgets_the_position());
         let allowed = match self.delivery {
@@ -385,7 +421,10 @@ impl World {
             Delivery::AtLeastOnce => ended * TWICE_MAX,
         };
         if duplicates > allowed {
-            return Err(format!("fault {number}, {kind}: {duplicates} duplicates, and at most {allowed} are promised"));
+            return Err(broken(format!("{duplicates} duplicates, and at most {allowed} are promised")));
+        }
+        if recovered > 0 && !asked_for {
+            return Err(broken(format!("{recovered} events sent again from the table, which nobody asked for")));
         }
         Ok(())
     }
@@ -471,6 +510,10 @@ pub fn topic(aggregate_type: &str) -> String {
 
 fn topic_of_positions() -> String {
     topic("positions")
+}
+
+fn streams(relay: &Walpost) -> bool {
+    relay.metric("walpost_state{state=\"streaming\"}").is_some_and(|value| value == 1.0)
 }
 
 /// Sessions that a process has begun.
