@@ -1,6 +1,8 @@
 //! What stands ready for Prometheus is what Prometheus takes, and each alert fires when it should.
 
-use std::{path::Path, process::Command};
+use std::{fs, path::Path, process::Command};
+
+use serde_json::{Value, json};
 
 use crate::support::scratch;
 
@@ -17,6 +19,35 @@ fn promtool(arguments: &[&str]) {
 #[test]
 fn promtool_takes_the_alerts() {
     promtool(&["check", "rules", "alerts.yml"]);
+}
+
+#[test]
+fn promtool_reads_all_that_the_dashboard_asks() {
+    let dashboard: Value = serde_json::from_str(include_str!("../../deploy/grafana/walpost.json")).expect("it is JSON");
+    let asked = asked_in(&dashboard);
+    assert!(asked.len() > 40, "{asked:?}");
+    let rule = |(number, asked): (usize, &&str)| {
+        // What Grafana puts in for these; other variables stand in texts.
+        let asked = asked.replace("$__rate_interval", "5m").replace("$__range", "3h");
+        json!({ "record": format!("panel_{number}"), "expr": asked })
+    };
+    let rules: Vec<_> = asked.iter().enumerate().map(rule).collect();
+    let file = scratch::folder("dashboard").join("rules.yml");
+    fs::write(&file, json!({ "groups": [{ "name": "dashboard", "rules": rules }] }).to_string())
+        .expect("the folder is ours");
+    promtool(&["check", "rules", file.to_str().expect("it is ASCII")]);
+}
+
+/// Every `expr` in it.
+fn asked_in(value: &Value) -> Vec<&str> {
+    match value {
+        Value::Object(members) => {
+            let own = members.get("expr").and_then(Value::as_str);
+            own.into_iter().chain(members.values().flat_map(asked_in)).collect()
+        }
+        Value::Array(values) => values.iter().flat_map(asked_in).collect(),
+        _ => Vec::new(),
+    }
 }
 
 #[test]

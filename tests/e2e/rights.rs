@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::support::{
     eventually,
+    kafka::Kafka,
     outbox::Outbox,
     postgres::{MAIN, Postgres},
     walpost::{Walpost, walpost},
@@ -142,6 +143,7 @@ fn each_command_does_with_its_role_and_names_what_another_lacks() {
 
         of(ENQUEUE).run(event);
         streams_and_ends(&run(""));
+        let (brokers, nowhere) = (Kafka::shared().brokers(), outbox.topic("nowhere"));
         let lines: &[Line<'_>] = &[
             (
                 &["status"],
@@ -189,6 +191,8 @@ fn each_command_does_with_its_role_and_names_what_another_lacks() {
             }
         };
         told(lines);
+        // With a topic it could be sent.
+        database.sql("UPDATE walpost.dead_letter SET topic = 'orders'");
         of(ENQUEUE).run(event);
         streams_and_ends(&run(""));
         told(&[
@@ -197,6 +201,15 @@ fn each_command_does_with_its_role_and_names_what_another_lacks() {
                 &[(OPERATE, 1, MAY_NOT_REPLICATE), (STREAM, 0, &["replayed: "])],
             ),
             (&["bookmark", "drop", "b"], &[(OPERATE, 1, MAY_NOT_KEEP), (STREAM, 0, &["dropped"])]),
+            (
+                &["check", "--deep", "--brokers", &brokers, "--route-topic", &nowhere],
+                &[
+                    (STREAM, 3, &["published rows are in no topic and no dead letter"]),
+                    (OPERATE, 3, &["published rows are in no topic and no dead letter"]),
+                    (ENQUEUE, 1, &["permission denied for table outbox"]),
+                ],
+            ),
+            (&["dead-letter", "replay", "--all"], &[(ENQUEUE, 1, MAY_NOT_READ), (OPERATE, 0, &["marked: 1 event"])]),
             (
                 &["dead-letter", "discard", "--all", "--yes"],
                 &[(ENQUEUE, 1, MAY_NOT_READ), (OPERATE, 0, &["discarded: 1 event"])],
