@@ -23,6 +23,8 @@ enum Order {
     /// The topic that may be deleted: a reader that outlived it would read the next one from anywhere.
     Leave,
     Return,
+    /// Tell what was not read, and read all from the beginning with new clients.
+    Anew,
     /// Read all that is there, and end.
     Finish,
 }
@@ -40,10 +42,11 @@ impl Consumer {
         let journal = Arc::new(Mutex::new(Journal::default()));
         // An order that was given is taken already.
         let (order, orders) = mpsc::sync_channel(0);
-        let names: Vec<&str> = steady.iter().map(String::as_str).collect();
-        let steady = Source::new(kafka.reader(&names, isolation, WITHIN));
-        let shared = Arc::clone(&journal);
-        let thread = thread::spawn(move || read(&kafka, steady, &fleeting, isolation, &shared, &orders));
+        let (shared, steady) = (Arc::clone(&journal), steady.to_vec());
+        let thread = thread::spawn(move || {
+            let steady: Vec<&str> = steady.iter().map(String::as_str).collect();
+            read(&kafka, &steady, &fleeting, isolation, &shared, &orders);
+        });
         Consumer { journal, orders: Some(order), thread: Some(thread) }
     }
 
@@ -59,6 +62,11 @@ impl Consumer {
     /// It is there again.
     pub fn comes_back(&self) {
         self.order(Order::Return);
+    }
+
+    /// It may be stuck rather than the stream.
+    pub fn begin_anew(&self) {
+        self.order(Order::Anew);
     }
 
     fn order(&self, order: Order) {
@@ -102,20 +110,28 @@ impl Source {
 
 fn read(
     kafka: &Kafka,
-    steady: Source,
+    steady: &[&str],
     fleeting: &str,
     isolation: Isolation,
     journal: &Mutex<Journal>,
     orders: &Receiver<Order>,
 ) {
-    let mut sources = vec![steady, Source::new(kafka.reader(&[fleeting], isolation, WITHIN))];
+    let beginning = |topics: &[&str]| Source::new(kafka.reader(topics, isolation, WITHIN));
+    let mut sources = vec![beginning(steady), beginning(&[fleeting])];
     let mut last = false;
     while !last {
         match orders.try_recv() {
             Ok(Order::Leave) => sources.truncate(1),
             Ok(Order::Return) => {
                 journal.lock().unwrap_or_else(PoisonError::into_inner).made_anew(fleeting);
-                sources.push(Source::new(kafka.reader(&[fleeting], isolation, WITHIN)));
+                sources.push(beginning(&[fleeting]));
+            }
+            Ok(Order::Anew) => {
+                for source in &sources {
+                    println!("   not read: {}", source.reader.behind(WITHIN).join(", "));
+                }
+                let all = [steady, &[fleeting]];
+                sources = all.iter().take(sources.len()).map(|topics| beginning(topics)).collect();
             }
             Ok(Order::Finish) => last = true,
             Err(TryRecvError::Empty) => {}

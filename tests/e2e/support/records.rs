@@ -6,6 +6,7 @@ use rdkafka::{
     Message, Offset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer},
     message::Headers,
+    topic_partition_list::TopicPartitionListElem,
 };
 
 use super::{eventually, kafka::Kafka};
@@ -156,6 +157,24 @@ impl Reader {
             let mut seen = false;
             self.until(Duration::from_secs(1), "a poll", |_| std::mem::replace(&mut seen, true));
         }
+    }
+
+    /// Where it stands in partitions that go on: `orders[2] at 10 of 12`.
+    #[allow(dead_code, reason = "the campaign of faults uses it")]
+    pub fn behind(&self, within: Duration) -> Vec<String> {
+        let position = self.consumer.position().expect("partitions were assigned");
+        let behind = |element: &TopicPartitionListElem<'_>| {
+            let (topic, partition) = (element.topic(), element.partition());
+            let at = match element.offset() {
+                Offset::Offset(at) => at,
+                _ => 0,
+            };
+            match self.consumer.fetch_watermarks(topic, partition, within) {
+                Ok((first, end)) => (at.max(first) < end).then(|| format!("{topic}[{partition}] at {at} of {end}")),
+                Err(error) => Some(format!("{topic}[{partition}] at {at}: {error}")),
+            }
+        };
+        position.elements().iter().filter_map(behind).collect()
     }
 
     pub fn records(&self) -> &[Record] {
