@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Judges the files of deploy/: the chart by Helm, by Kubernetes' schemas and by what walpost needs; the unit by systemd-analyze;
-# the Compose file and the package's list by what they name.
+# the Compose file, the image and the package's list by what they name; the image by running walpost in what it would hold.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/provision.sh
@@ -43,3 +43,15 @@ tail -n 1 "$scratch/exposure"
 
 say "image and package"
 python tests/deploy/named.py
+
+say "image"
+built=
+for path in target/ci/walpost target/release/walpost; do
+  [[ ! -x $path ]] || built=$path
+done
+if [[ -n $built && $EUID -eq 0 ]] && dpkg-query --status libssl3 libgcc-s1 ca-certificates >/dev/null 2>&1; then
+  deploy/docker/rootfs.sh "$built" "$scratch/rootfs"
+  chroot --userspec=65532:65532 "$scratch/rootfs" /usr/local/bin/walpost --version
+else
+  say "not tried: that needs root, Debian and a walpost in target/ci or target/release"
+fi

@@ -26,12 +26,16 @@ for name, service in compose["services"].items():
 
 text = open("deploy/docker/Dockerfile").read()
 bases = re.findall(r"^FROM (\S+)", text, re.M)
-need(bases and all(re.search(r":[^:]*\d", base) for base in bases), f"Dockerfile: a base without a version: {bases}")
+need(all(re.search(r":[^:]*\d", base) for base in bases[:-1]), f"Dockerfile: a base without a version: {bases}")
+need(bases[-1] == "scratch", f"Dockerfile: what is shipped begins with {bases[-1]}, and so holds more than walpost needs")
 need(re.search(r"^USER \d+(:\d+)?$", text, re.M), "Dockerfile: the user is no number, by which Kubernetes tells that it is not root")
 need("HEALTHCHECK" in text, "Dockerfile: no health check")
 for source in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.M):
     for path in source.split():
         need(path.startswith("--") or pathlib.Path(path).exists(), f"Dockerfile: copies {path}, which is not there")
+
+for script in re.findall(r"^RUN (\S+\.sh)", text, re.M):
+    need(pathlib.Path(script).is_file(), f"Dockerfile: runs {script}, which is not there")
 
 manifest = tomllib.load(open("Cargo.toml", "rb"))
 deb = manifest["package"]["metadata"]["deb"]
