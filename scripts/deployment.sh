@@ -25,7 +25,7 @@ for form in "default 2" "full 3"; do
   helm template orders $chart --kube-version 1.31 "${values[@]}" >"$scratch/$name.yaml"
   python tests/deploy/manifests.py "$scratch/$name.yaml" "$replicas" deploy/walpost.schema.json
 done
-for wrong in replcias=3 http.port=80 image.digest=latest 'secrets[0].config=kafka.sasl.password' config=; do
+for wrong in replcias=3 http.port=80 image.digest=latest 'secrets[0].config=kafka.sasl.password' config= prometheusRule.runbookPrefix=docs; do
   if helm template orders $chart --kube-version 1.31 --set "$wrong" >/dev/null 2>&1; then
     fail 1 "the chart takes --set $wrong"
   fi

@@ -54,7 +54,7 @@ def deployment(document, documents, schema, replicas):
     need(container["resources"]["limits"]["memory"], "it has no bound on memory")
 
     variable = {entry["name"]: entry.get("value") for entry in container["env"]}
-    known = set(variables(schema)) | {"WALPOST_LOG_LEVEL", "WALPOST_LOG_FORMAT"}
+    known = set(variables(schema)) | {"WALPOST_CONFIG", "WALPOST_LOG_LEVEL", "WALPOST_LOG_FORMAT"}
     for name in variable:
         need(not name.startswith("WALPOST_") or name in known, f"{name} is no variable of walpost")
         secret = any(word in name for word in ("PASSWORD", "SECRET", "TOKEN", "URL"))
@@ -66,6 +66,7 @@ def deployment(document, documents, schema, replicas):
     files = {item["path"] for source in secrets["sources"] for item in source["secret"]["items"]}
     named = {value.removeprefix("/run/secrets/walpost/") for value in variable.values() if value and "/run/secrets/" in value}
     need(files == named, f"files {files} of secrets, and variables name {named}")
+    need(variable["WALPOST_CONFIG"] == "/etc/walpost/walpost.toml", "a command in the pod does not find the configuration")
     mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
     need("/run/secrets/walpost" in mounted and "/etc/walpost" in mounted, "what is named is not mounted")
     need(all(mount["readOnly"] for mount in container["volumeMounts"]), "a mount may be written to")
@@ -85,6 +86,8 @@ def deployment(document, documents, schema, replicas):
         if kind == "PrometheusRule":
             rules = [rule for group in spec["groups"] for rule in group["rules"]]
             need(rules and all("expr" in rule for rule in rules), "PrometheusRule holds no rules")
+            urls = {rule["annotations"]["runbook_url"] for rule in rules}
+            need(all(url.startswith("https://git.example.com/walpost/docs/runbooks/") for url in urls), f"runbooks are at {urls}")
     accounts = {one["metadata"]["name"] for one in documents if one["kind"] == "ServiceAccount"}
     need(not accounts or pod["serviceAccountName"] in accounts, "its service account is not made")
 
