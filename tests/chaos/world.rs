@@ -227,11 +227,8 @@ impl World {
         self.told_to_recover[place] = false;
     }
 
-    /// The decision is for this one loss: when what it left is sent, processes that know nothing of it go on.
+    /// A decision is for one loss: when what that left is sent, processes that know nothing of it go on.
     fn end_recovery(&mut self) -> Result<(), String> {
-        if self.told_to_recover == [false; 2] {
-            return Ok(());
-        }
         self.until("what the lost slot left is sent", |world| {
             let relay = &world.relays[world.active()];
             (streams(relay) && relay.metric("walpost_reading_rows").is_none()).then_some(())
