@@ -206,7 +206,7 @@ fn each_command_does_with_its_role_and_names_what_another_lacks() {
                 &[
                     (STREAM, 3, &["published rows are in no topic and no dead letter"]),
                     (OPERATE, 3, &["published rows are in no topic and no dead letter"]),
-                    (ENQUEUE, 1, &["permission denied for table outbox"]),
+                    (ENQUEUE, 3, &["table walpost.outbox may not be read by this role"]),
                 ],
             ),
             (&["dead-letter", "replay", "--all"], &[(ENQUEUE, 1, MAY_NOT_READ), (OPERATE, 0, &["marked: 1 event"])]),
