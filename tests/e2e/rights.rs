@@ -209,7 +209,10 @@ fn each_command_does_with_its_role_and_names_what_another_lacks() {
                     (ENQUEUE, 3, &["table walpost.outbox may not be read by this role"]),
                 ],
             ),
-            (&["dead-letter", "replay", "--all"], &[(ENQUEUE, 1, MAY_NOT_READ), (OPERATE, 0, &["marked: 1 event"])]),
+            (
+                &["dead-letter", "replay", "--all"],
+                &[(ENQUEUE, 1, MAY_NOT_READ), (OPERATE, 0, &["marked for replay: 1 event"])],
+            ),
             (
                 &["dead-letter", "discard", "--all", "--yes"],
                 &[(ENQUEUE, 1, MAY_NOT_READ), (OPERATE, 0, &["discarded: 1 event"])],
